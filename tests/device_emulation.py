@@ -241,18 +241,9 @@ def _histogram(size, keys, counts):
     np.add.at(counts, keys[:size], 1)
 
 
-def _count_tiles(tiles, rows, width, side, room, lines, copies, degrees, multiplicity, alive, counters):
-    there = tiles.transpose(0, 2, 1).reshape(-1, width)[:rows] != 0
-    counters[0, 0] += multiplicity[alive[:rows] != 0].sum()
-    counters[0, 1] += multiplicity @ (there @ copies)
-    if not isinstance(degrees, np.uintp):
-        counters[1, 2] += (there @ degrees).sum()
-
-
 _IN_NUMPY = {
     "to_dense": _to_dense,
     "histogram": _histogram,
-    "count_tiles": _count_tiles,
 }
 
 

@@ -9,7 +9,7 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, histogram, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.kernel_records import StepInput, StepOutput
@@ -75,11 +75,16 @@ def weights_by_row(layer: DeviceLayer) -> CSR:
     return cache_on_device(layer, "weights by row", lambda: csc_to_csr(layer.weights))
 
 
+def _degrees(layer: DeviceLayer) -> Array:
+    """Return how many weights each input has, (inputs,) int64, counted on first use."""
+    return cache_on_device(layer, "degrees", lambda: histogram(layer.weights.indices, layer.inputs))
+
+
 def finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) -> StepOutput:
     """Count one layer's outputs and drop the rows that are zero, if the step allows it."""
     cp = cupy()
     sums, nonzeros = weigh_rows(outputs, layer.copies)
-    edges, _ = weigh_rows(step.features, layer.degrees)
+    edges, _ = weigh_rows(step.features, _degrees(layer))
     multiplicity = cp.asarray(step.multiplicity, dtype=np.int64)
     alive = nonzeros > 0
     counts = LayerCounts(

@@ -7,25 +7,17 @@ bias.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import pairwise
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
-from sparsenn.backends.cuda.runtime.device import as_current, cupy
-from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.recorder import section
-from sparsenn.backends.cuda.runtime.row_copies import as_rows
-from sparsenn.backends.cuda.runtime.streams import StreamOrder
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain
 from sparsenn.backends.cuda.sparse.row_slices import RowSlices
-from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.kernel_records import SparseKernel
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -53,8 +45,8 @@ def bound_of(layer: DeviceLayer) -> Bound:
     )
 
 
-class HalfChain(ABC):
-    """Consecutive layers, ready for up to `rows` rows; a `SparseChain`. All rows are computed in every layer.
+class HalfChain(QueuedChain):
+    """Consecutive layers, ready for up to `rows` rows; outputs of the last are counted.
 
     Two buffers of halves alternate between layers. `side` rows are laid out together; `row_bytes` has the bytes of a
     row before each layer; with `takes_halves`, rows of float16 stay that, and so do their outputs.
@@ -71,10 +63,9 @@ class HalfChain(ABC):
         takes_halves: bool,
         slices: int = 1,
     ) -> None:
+        super().__init__(name, device, layers, rows, takes_halves)
         cp = cupy()
-        self.capacity = rows
-        self._device, self._name, self._side, self._takes_halves = device, name, side, takes_halves
-        self._layers = tuple(layers)
+        self._side = side
         room = max(1, parts_of(rows, side)) * side
         self._buffers = [cp.empty(max(1, room * max(row_bytes[parity::2], default=0)), np.uint8) for parity in range(2)]
         self._exponents = cp.zeros((len(layers), room), np.int32)
@@ -85,57 +76,23 @@ class HalfChain(ABC):
             for number, after in enumerate(following)
         ]
         self._slices = RowSlices(rows, side, slices)
-        self._order = StreamOrder()
-        self._counted: tuple[LayerCounts, ...] | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers on the device."""
         return sum(int(array.nbytes) for array in (*self._buffers, self._exponents, self._largest))
 
-    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Queue a run on the current stream; see `SparseChain.run`."""
-        with as_current(self._device):
-            features = self.readable(features)
-            if counting:
-                return RowsLeft(self._run_counted(features, multiplicity))
-            self._order.enter()
-            self._counted = None
-            return RowsLeft(self._queue(features))
+    def _counted_ranges(self) -> Sequence[tuple[int, int]]:
+        return [(0, len(self._layers))]
 
-    def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
-        rows = features.shape[0]
-        self._order.enter()
-        with section("total"):
-            outputs: Array = self._queue(features)
-        stands_for = np.ones(rows, np.int64) if multiplicity is None else multiplicity
-        copies, nonzeros = map(cupy().asnumpy, weigh_rows(as_rows(outputs, np.float32), self._layers[-1].copies))
-        last = int(stands_for[nonzeros > 0].sum()), int((stands_for * copies).sum())
-        edges = [rows * layer.weights.nnz for layer in self._layers]
-        inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
-        self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
-        return outputs
-
-    def counts(self) -> tuple[LayerCounts, ...]:
-        """Return what the last run counted, layer by layer."""
-        assert self._counted is not None, "the last run did not count"
-        return self._counted
-
-    def readable(self, features: Features) -> Array:
-        """Return rows as a row-major matrix of float32, or of float16 where the kernel takes that."""
-        dense = as_dense(features)
-        kind = np.float16 if self._takes_halves and dense.dtype == np.float16 else np.float32
-        readable: Array = as_rows(dense, kind)
-        return readable
-
-    def _queue(self, features: Array) -> Any:
-        rows = features.shape[0]
-        if rows:
-            self._enter(features)
+    def _queue(self, first: int, last: int, rows: Any) -> Any:
+        assert (first, last) == (0, len(self._layers)), "scales of rows are known before the first layer"
+        count = rows.shape[0]
+        if count:
+            self._enter(rows)
             if len(self._layers) > 1:
-                self._slices.enqueue(rows, self._enqueue_slice)
-        outputs: Array = self._leave(rows, features.dtype)
-        return outputs
+                self._slices.enqueue(count, self._enqueue_slice)
+        return self._leave(count, rows.dtype)
 
     @abstractmethod
     def _enter(self, features: Array) -> None:
@@ -159,38 +116,3 @@ class HalfChain(ABC):
             "ACTIVATION": compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
             "LAST": last if number + 1 == len(self._layers) else 0,
         }
-
-
-Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]  # makes a chain of a device, layers, and rows at most
-
-
-def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparseProblem) -> HalfChain:
-    """Pack the weights of a stack once, and make its layers ready; raises OutOfMemoryError for too many rows."""
-    layers = stack.layers
-    with as_current(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
-        return made(stack.device, layers, problem.rows)
-
-
-def chain_kernel(
-    name: str, made: Made, number_bytes: int, precision: str, seconds: Callable[..., float], **more: Any
-) -> SparseKernel:
-    """Describe the kernel of chains; its `seconds` take `row_bytes`, too: bytes of a number of the outer rows."""
-    halves = precision == "float16"
-    return SparseKernel(
-        name=name,
-        device="cuda",
-        prepare=partial(prepare_chain, made, number_bytes),
-        seconds=seconds,
-        precision=precision,
-        auto=True,
-        fuses=True,
-        drops_rows=False,
-        own_outputs=True,
-        half_rows=halves,
-        **more,
-    )
-
-
-def _row_bytes(layers: Sequence[DeviceLayer], number_bytes: int) -> int:
-    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
-    return number_bytes * max(before + after for before, after in pairwise(widths)) + 4 * widths[-1]

@@ -26,7 +26,6 @@ THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
 
 TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` transposes
-COUNTED_BYTES = 1 << 16  # what a block of `count_tiles` reads: sixteen times 16 bytes a thread
 PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
 MOST_SPREADING = 1 << 16  # blocks of `spread`: enough for any device, and they go on in strides
 LISTING_THREADS = 1024  # of the one block of `list_owned`
@@ -217,20 +216,3 @@ def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any
 def room_of(tiles: Any) -> int:
     """Return how many lines a tile has room for: as many as lie between the beginnings of two."""
     return int(tiles.strides[0] // tiles.strides[1]) if tiles.size else 0
-
-
-def count_tiles(
-    tiles: Any, alive: Any, multiplicity: Array, copies: Array, degrees: Array | None, counters: Array
-) -> None:
-    """Count a layer's outputs, and the multiply-adds that the next layer has to do with them.
-
-    The side of a tile is a power of two, 32 to 1024. `multiplicity` and `copies`, int64, are the inputs of each row and
-    the neurons of each output; `degrees`, int64, the next layer's weights that read each output. `counters` are added
-    to: this layer's active inputs and non-zeros, and the next layer's multiply-adds, which stand third.
-    """
-    count, width, side = tiles.shape
-    lines = COUNTED_BYTES // (4 * side)
-    sizes = tuple(map(np.int32, (multiplicity.size, width, side, room_of(tiles), lines)))
-    following = NOTHING if degrees is None else degrees
-    arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
-    launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)

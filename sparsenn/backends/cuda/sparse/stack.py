@@ -11,8 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
-from sparsenn.backends.cuda.sparse import conversion
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_host
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
@@ -79,11 +78,6 @@ class DeviceLayer:
     def teams(self) -> Teams | None:
         """Teams of the outputs, where there are some."""
         return teams_of(self.source)
-
-    @property
-    def degrees(self) -> Array:
-        """How many weights each input has, (inputs,) int64, counted on the device on first use."""
-        return cache_on_device(self, "degrees", lambda: conversion.histogram(self.weights.indices, self.inputs))
 
     @property
     def epilogue(self) -> tuple[Array, np.int32, np.float32]:

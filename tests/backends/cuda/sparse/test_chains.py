@@ -21,7 +21,7 @@ from sparsenn.layers import Identity, ReLU, SparseLinear
 from sparsenn.network import Network
 
 WIDTHS = (100, 127, 60, 60, 90, 60, 40, 33)
-MODULES = {"resident": resident, "chunks": chunks}
+KERNELS = {"resident": resident.RESIDENT, "chunks": chunks.CHUNKS}
 
 
 def layers_of(rng, widths, activation=None, bias=-0.2):
@@ -51,7 +51,7 @@ def placed(library, rows):
 
 def ready(library, kernel, layers, rows, form, *, droppable_from=0, deduplicate=True):
     stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers])
-    return MODULES[kernel].prepare(stack, SparseProblem(rows, form, droppable_from, deduplicate))
+    return KERNELS[kernel].prepare(stack, SparseProblem(rows, form, droppable_from, deduplicate))
 
 
 def check(chain, library, rng, layers, form, rows, counting=False):
@@ -73,7 +73,7 @@ def emulated(monkeypatch):
         yield device
 
 
-@pytest.mark.parametrize("kernel", MODULES)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("form", ["dense", "csr", "iso"])
 @pytest.mark.parametrize(("capacity", "multiprocessors"), [(3, 24), (40, 2)], ids=["all at once", "many"])
 def test_a_chain_takes_any_rows_up_to_so_many(kernel, form, capacity, multiprocessors, rng, emulated):
@@ -108,7 +108,7 @@ def test_kernels_and_grouping_change_no_bit(rng, emulated):
     assert len(answers) == 1
 
 
-@pytest.mark.parametrize("kernel", MODULES)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_what_was_counted(kernel, rng, emulated):
     import cupy
 
@@ -181,7 +181,7 @@ def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", MODULES)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("form", ["dense", "csr", "iso"])
 @pytest.mark.parametrize("widths", [(100, 127, 60, 33), (1500, 1100, 130, 1025, 300, 1024, 7)], ids=str)
 @pytest.mark.parametrize("capacity", [1, 40, 3000])

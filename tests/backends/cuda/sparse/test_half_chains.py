@@ -15,7 +15,8 @@ from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of, prepare_chain
+from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of
+from sparsenn.backends.cuda.sparse.queued_chain import prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_inputs, padded

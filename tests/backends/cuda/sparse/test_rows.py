@@ -11,7 +11,6 @@ from sparsenn.backends.chains import RowsLeft
 from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
-    count_tiles,
     rows_to_tiles,
     spread,
     tiles_from_csr,
@@ -87,30 +86,3 @@ def test_outputs_of_all_inputs_from_the_rows_that_are_left(shape, owned, expande
     found = cp.asnumpy(spread(given_left, None if columns is None else cp.asarray(columns)))
     assert np.array_equal(found.view(np.int32), (right if columns is None else right[:, columns]).view(np.int32))
     assert np.array_equal(cp.asnumpy(active_rows(given_left)), right.any(axis=1))
-
-
-@pytest.mark.parametrize("side", TILE_ROWS)
-@pytest.mark.parametrize("shape", [(1, 1), (31, 600), (256, 3), (700, 1500)])
-def test_what_is_counted_in_tiles(shape, side, rng):
-    import cupy as cp
-
-    rows, width = shape
-    count = -(-rows // side)
-    tiles = rng.normal(size=(count, width, side)).astype(np.float32)  # rows that only fill up are not zero, either
-    tiles[rng.random(tiles.shape) < 0.6] = 0
-    tiles[:, :, ::5] = 0
-    tiles[rng.random(tiles.shape) < 0.01] = np.nan
-    there = tiles.transpose(0, 2, 1).reshape(count * side, width) != 0
-    copies, degrees = rng.integers(1, 1 << 33, width), rng.integers(0, 1 << 33, width)
-    multiplicity = rng.integers(1, 1000, rows)
-    room = np.pad(tiles, ((0, 0), (0, 3), (0, 0)), constant_values=1)
-    placed = (cp.asarray(item) for item in (room, there.any(axis=1).astype(np.uint8), multiplicity, copies))
-    room, *others = placed
-    arguments = room[:, :width], *others
-    counters = cp.ones((3, 3), np.int64)
-    count_tiles(*arguments, cp.asarray(degrees), counters)
-    count_tiles(*arguments, None, counters[2:])
-    inside = there[:rows]
-    active, nonzeros = multiplicity[inside.any(axis=1)].sum(), multiplicity @ (inside @ copies)
-    expected = [[active, nonzeros, 0], [0, 0, (inside @ degrees).sum()], [active, nonzeros, 0]]
-    assert np.array_equal(counters.get() - 1, expected)

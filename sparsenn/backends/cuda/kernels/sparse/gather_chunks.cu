@@ -30,7 +30,6 @@
 // What becomes of sums. Rows are written as they are.
 struct Finish {
     char* target;
-    unsigned char* flags;  // null, or a byte for each row of the tiles
     int room;              // of a tile, for lines
     int activation;
     float least, most;  // that ReLU lets through; infinities for other activations
@@ -40,7 +39,6 @@ struct Finish {
     __device__ __forceinline__ void operator()(const float (&sums)[OUTPUTS][VECTOR], const Slots& slots, int tile, bool,
                                                int lane) const {
         char* lines = target + static_cast<int64>(tile) * room * LINE + lane * PIECE * NUMBER;
-        unsigned alive = 0;
 #pragma unroll
         for (int j = 0; j < OUTPUTS; j++) {
             const int output = slots.output(j);
@@ -51,21 +49,15 @@ struct Finish {
             for (int v = 0; v < VECTOR; v++) {
                 const float z = sums[j][v] + bias;
                 rows[v] = z < least ? least : (z > most ? most : z);  // NaN stays
-                alive |= rows[v] != 0.0f ? 1u << v : 0u;
             }
             write_line(lines + static_cast<int64>(output) * LINE, rows);
         }
-        if (is_curved(activation)) alive = activate_written(slots, lines);
-        if (!flags) return;
-#pragma unroll
-        for (int v = 0; v < VECTOR; v++)
-            if (alive & 1u << v) flags[static_cast<int64>(tile) * ROWS + row_of(lane, v)] = 1;
+        if (is_curved(activation)) activate_written(slots, lines);
     }
 
     // Applies a costly activation to outputs that this lane has just written, one after the other: inlined for every sum
-    // it would be most of the kernel's code. Returns which rows of the lane's vector are not zero everywhere, a bit each.
-    __device__ __forceinline__ unsigned activate_written(const Slots& slots, char* lines) const {
-        unsigned alive = 0;
+    // it would be most of the kernel's code.
+    __device__ __forceinline__ void activate_written(const Slots& slots, char* lines) const {
 #pragma unroll 1
         for (int j = 0; j < OUTPUTS; j++) {
             const int output = slots.output(j);
@@ -74,25 +66,20 @@ struct Finish {
             float rows[VECTOR];
             read_line(rows, line);
 #pragma unroll
-            for (int v = 0; v < VECTOR; v++) {
-                rows[v] = activate(rows[v], activation, parameter);
-                alive |= rows[v] != 0.0f ? 1u << v : 0u;
-            }
+            for (int v = 0; v < VECTOR; v++) rows[v] = activate(rows[v], activation, parameter);
             write_line(line, rows);
         }
-        return alive;
     }
 };
 
 // room_in, room_out: of a tile of the inputs and of the outputs, for lines.
-// flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
-                  char* __restrict__ target, unsigned char* __restrict__ flags,
+                  char* __restrict__ target,
                   int tiles, int room_in, int room_out, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float least, float most, float parameter) {
     const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
     compute(layer, features, tiles, chunk, stages, stage_bytes,
-            Finish{target, flags, room_out, activation, least, most, parameter});
+            Finish{target, room_out, activation, least, most, parameter});
 }

@@ -20,8 +20,9 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
-from sparsenn.backends.cuda.sparse.half_chain import LAST, LAST_AS_HALVES, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.half_chain import LAST, LAST_AS_HALVES, HalfChain, bound_of
 from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds
+from sparsenn.backends.cuda.sparse.queued_chain import chain_kernel
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.kernel_records import SparseKernel
@@ -91,7 +92,7 @@ class HalfChunkChain(HalfChain):
 
 def _kernel(name: str, precision: str, summary: str) -> SparseKernel:
     made = partial(HalfChunkChain, name)
-    return chain_kernel(name, made, HALF, precision, half_chunks_seconds, summary=summary, needs=(ANY_GPU,))
+    return chain_kernel(name, made, HALF, half_chunks_seconds, precision=precision, summary=summary, needs=(ANY_GPU,))
 
 
 _SUMMARY = "as chunks, on tensor cores; rows of halves between layers, float32 sums"

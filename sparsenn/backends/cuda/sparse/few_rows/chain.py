@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,20 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
-from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.runtime.memory import to_device, within_memory
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.runtime.row_copies import as_rows
-from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.few_rows.weights import STEPS, SlicedWeights, on_device, slice_weights
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
+from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain, chain_kernel
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
-from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.kernel_records import SparseKernel
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
@@ -93,56 +88,11 @@ def shape_for(machine: Machine, layers: Sequence[Any], rows: int) -> Shape | Non
     return None
 
 
-class CountedChain(ABC):
-    """Consecutive layers, ready for up to `rows` rows; a `SparseChain`. All rows are computed in every layer.
-
-    A run that counts launches layer by layer. With `takes_halves`, rows of float16 stay that, and so do their outputs.
-    """
-
-    def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int, takes_halves: bool) -> None:
-        self.capacity = rows
-        self._name, self._device, self._layers, self._takes_halves = name, device, tuple(layers), takes_halves
-        self._order = StreamOrder()
-        self._counted: tuple[LayerCounts, ...] | None = None
-
-    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Queue a run on the current stream; see `SparseChain.run`."""
-        with as_current(self._device):
-            dense = as_dense(features)
-            kind = np.float16 if self._takes_halves and dense.dtype == np.float16 else np.float32
-            rows = as_rows(dense, kind)
-            self._order.enter()
-            if counting:
-                return RowsLeft(self._run_counted(rows, multiplicity))
-            self._counted = None
-            return RowsLeft(self._launch(0, len(self._layers), rows))
-
-    def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
-        stands_for = np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity
-        counts = []
-        for number, layer in enumerate(self._layers):
-            features = self._launch(number, number + 1, features)
-            copies, nonzeros = map(cupy().asnumpy, weigh_rows(as_rows(features, np.float32), layer.copies))
-            found = int(stands_for[nonzeros > 0].sum()), int((stands_for * copies).sum())
-            counts.append(LayerCounts(self._name, features.shape[0], *found, features.shape[0] * layer.weights.nnz))
-        self._counted = tuple(counts)
-        return features
-
-    def counts(self) -> tuple[LayerCounts, ...]:
-        """Return what the last run counted, layer by layer."""
-        assert self._counted is not None, "the last run did not count"
-        return self._counted
-
-    @abstractmethod
-    def _launch(self, first: int, last: int, features: Array) -> Array:
-        """Queue layers `first` to `last` for rows, row-major; return their outputs, new and of the same type."""
-
-
-class FewRowsChain(CountedChain):
+class FewRowsChain(QueuedChain):
     """A chain whose layers are one launch."""
 
     def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
-        super().__init__("few_rows", device, layers, rows, takes_halves=False)
+        super().__init__("few_rows", device, layers, rows)
         cp = cupy()
         shape = shape_for(current_machine(), [layer.source for layer in layers], rows)
         assert shape is not None, "why_not has said so"
@@ -159,16 +109,16 @@ class FewRowsChain(CountedChain):
         """Bytes of the rows between layers."""
         return int(self._between.nbytes)
 
-    def _launch(self, first: int, last: int, features: Array) -> Any:
-        rows, shape = features.shape[0], self._shape
-        outputs = cupy().empty((rows, self._layers[last - 1].outputs), np.float32)
+    def _queue(self, first: int, last: int, rows: Any) -> Any:
+        count, shape = rows.shape[0], self._shape
+        outputs = cupy().empty((count, self._layers[last - 1].outputs), np.float32)
         records = self._records[first * _RECORD.itemsize :]
         shared_bytes = shape.shared_bytes(last - first, self._widest)
         at_once = shape.rows * shape.groups
-        for begin in range(0, rows if outputs.size else 0, at_once):
-            taken = min(at_once, rows - begin)
+        for begin in range(0, count if outputs.size else 0, at_once):
+            taken = min(at_once, count - begin)
             arguments = (
-                *(records, np.int32(last - first), features[begin:], outputs[begin:], np.int32(taken)),
+                *(records, np.int32(last - first), rows[begin:], outputs[begin:], np.int32(taken)),
                 *(self._between, np.int32(self._room), self._arrived, np.int32(shape.blocks)),
             )
             grid = (shape.blocks * (parts_of(taken, shape.rows) if shape.cluster > 1 else shape.groups),)
@@ -192,13 +142,6 @@ def _records(layers: Sequence[DeviceLayer], weights: Sequence[SlicedWeights]) ->
     return records
 
 
-def _prepare(stack: Stack, problem: SparseProblem) -> FewRowsChain:
-    """Make all layers of a stack ready; raises OutOfMemoryError for too many rows."""
-    width = max(max(layer.inputs, layer.outputs) for layer in stack.layers)
-    with as_current(stack.device), within_memory(named(stack.layers), problem.rows, 12 * width):
-        return FewRowsChain(stack.device, stack.layers, problem.rows)
-
-
 def too_wide(layers: Sequence[Any], most: int) -> str | None:
     """Return why layers have too many inputs for a kernel that takes `most`; None if they do not."""
     widest = max(layer.inputs for layer in layers)
@@ -215,17 +158,13 @@ def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     return None
 
 
-FEW_ROWS = SparseKernel(
-    name="few_rows",
-    device="cuda",
+FEW_ROWS = chain_kernel(
+    "few_rows",
+    FewRowsChain,
+    4,
+    partial(few_rows_seconds, GROUP, EDGE_BYTES, 4),
     summary="all layers in one launch, weights read without a pause",
-    prepare=_prepare,
     needs=(ANY_GPU,),
     why_not=_why_not,
-    seconds=partial(few_rows_seconds, GROUP, EDGE_BYTES, 4),
-    auto=True,
-    fuses=True,
-    drops_rows=False,
-    own_outputs=True,
     reproducible=True,
 )

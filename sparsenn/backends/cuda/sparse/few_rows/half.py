@@ -8,22 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
-from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.early_launch import EARLY_CAPABILITY
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.few_rows.chain import CountedChain, too_wide
+from sparsenn.backends.cuda.sparse.few_rows.chain import too_wide
 from sparsenn.backends.cuda.sparse.few_rows.packed import CLASSES, PackedWeights, pack_weights
 from sparsenn.backends.cuda.sparse.few_rows.weights import on_device
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.kernel_records import SparseKernel
+from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain, chain_kernel
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import CSR
 from sparsenn.network import Network
 
 GROUP = 8  # rows that a lane has sums of, where there is more than one row
@@ -45,7 +43,7 @@ def _shared_bytes(group: int, inputs: int) -> int:
     return 2 * group * CLASSES * (parts_of(inputs, CLASSES) + 1)
 
 
-class HalfFewRowsChain(CountedChain):
+class HalfFewRowsChain(QueuedChain):
     """A chain of launches; rows between layers are halves, and NaN beyond their range."""
 
     def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
@@ -70,16 +68,16 @@ class HalfFewRowsChain(CountedChain):
         """Bytes of the rows between layers."""
         return sum(int(buffer.nbytes) for buffer in self._buffers)
 
-    def _launch(self, first: int, last: int, features: Array) -> Any:
-        rows, kind = features.shape[0], HALVES if features.dtype == np.float16 else FLOATS
-        outputs = cupy().empty((rows, self._layers[last - 1].outputs), features.dtype)
-        source, form, groups = features, kind, parts_of(rows, self._group)
-        for number in range(first, last if rows else first):
+    def _queue(self, first: int, last: int, rows: Any) -> Any:
+        count, kind = rows.shape[0], HALVES if rows.dtype == np.float16 else FLOATS
+        outputs = cupy().empty((count, self._layers[last - 1].outputs), rows.dtype)
+        source, form, groups = rows, kind, parts_of(count, self._group)
+        for number in range(first, last if count else first):
             layer, weights, is_last = self._layers[number], self._weights[number], number + 1 == last
             target, form_out = (outputs, kind) if is_last else (self._buffers[number % 2], BETWEEN)
             arguments = (
                 *(weights.words, weights.runs, np.int32(layer.inputs), np.int32(layer.outputs)),
-                *(source, np.int32(form), target, np.int32(form_out), np.int32(rows), layer.activation, layer.clip),
+                *(source, np.int32(form), target, np.int32(form_out), np.int32(count), layer.activation, layer.clip),
             )
             blocks, threads = self._cut(layer, groups)
             shared_bytes = _shared_bytes(self._group, layer.inputs)
@@ -93,13 +91,6 @@ class HalfFewRowsChain(CountedChain):
         return outputs
 
 
-def _prepare(stack: Stack, problem: SparseProblem) -> HalfFewRowsChain:
-    """Make all layers of a stack ready; raises OutOfMemoryError for too many rows."""
-    width = max(max(layer.inputs, layer.outputs) for layer in stack.layers)
-    with as_current(stack.device), within_memory(named(stack.layers), problem.rows, 8 * width):
-        return HalfFewRowsChain(stack.device, stack.layers, problem.rows)
-
-
 def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     layers: Sequence[Any] = network.layers
     if reason := too_wide(layers, WIDEST):
@@ -110,18 +101,13 @@ def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
     return None
 
 
-FEW_ROWS_FLOAT16 = SparseKernel(
-    name="few_rows_float16",
-    device="cuda",
+FEW_ROWS_FLOAT16 = chain_kernel(
+    "few_rows_float16",
+    HalfFewRowsChain,
+    2,
+    partial(few_rows_seconds, GROUP, EDGE_BYTES, 2),
+    precision="float16",
     summary="a warp an output, weights of 11 bits in any range; float32 sums",
-    prepare=_prepare,
     needs=(ANY_GPU,),
     why_not=_why_not,
-    seconds=partial(few_rows_seconds, GROUP, EDGE_BYTES, 2),
-    precision="float16",
-    half_rows=True,
-    auto=True,
-    fuses=True,
-    drops_rows=False,
-    own_outputs=True,
 )

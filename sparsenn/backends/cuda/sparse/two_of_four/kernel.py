@@ -22,8 +22,9 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.row_scan import taken_scan
-from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of
 from sparsenn.backends.cuda.sparse.priors import two_of_four_seconds
+from sparsenn.backends.cuda.sparse.queued_chain import chain_kernel
 from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
@@ -193,8 +194,8 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         name,
         partial(TensorChain, name, shape),
         2 * shape.planes,
-        precision,
         partial(two_of_four_seconds, shape.planes, shape.rows, shape.neurons),
+        precision=precision,
         summary=summary,
         needs=(GPU,),
         why_not=why_not,

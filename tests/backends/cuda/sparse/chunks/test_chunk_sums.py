@@ -78,7 +78,7 @@ def tiles_launched(rows, weights, bias, block, chunk, further=0):
         more = exponents, largest.view(np.int32), None, None, *numbers, *bound, np.float32(np.inf)
     else:
         kernel = emulated_kernel("sparse/gather_chunks.cu", "gather_chunks", **defines)
-        more = None, *numbers, np.int32(IDENTITY), *np.float32([-np.inf, np.inf, np.inf])
+        more = *numbers, np.int32(IDENTITY), *np.float32([-np.inf, np.inf, np.inf])
     kernel.launch(2, 32 * (block.warps + 1), features, *array, target, *more)
     return target
 
