@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import element_place, multiplied
+from sparsenn.backends.cpu.tiles import element_place, multiplied, spread
 
 VECTORS = 8  # vectors of sums of a row that stay in registers
 LANES = 16  # numbers of a vector, of AVX-512 alone; other processors do not run this code, but compile it
@@ -22,12 +22,6 @@ MOST_ROWS = 3
 
 
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
-
-
-def _spread(builder: Any, number: Any) -> Any:
-    none = ir.Constant(_VECTOR, ir.Undefined)
-    one = builder.insert_element(none, number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 def _expanding(rows: int) -> Any:
@@ -61,8 +55,10 @@ def _expanding(rows: int) -> Any:
             weights = place("values", builder.add(first, entry))
             base = builder.add(mask, builder.mul(column, number(VECTORS)))
             factors = [
-                _spread(
-                    builder, builder.load(place("numbers", builder.add(loop.index, builder.mul(apart, number(row)))))
+                spread(
+                    builder,
+                    builder.load(place("numbers", builder.add(loop.index, builder.mul(apart, number(row))))),
+                    LANES,
                 )
                 for row in range(rows)
             ]

@@ -14,7 +14,7 @@ from numba.core import cgutils, types
 from numba.core.types.containers import UniTuple
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread, vector_place
+from sparsenn.backends.cpu.tiles import VECTOR, atomic, element_place, multiplied, spread, vector_place
 
 SHARING = 4
 """Filters that walk their taps together."""
@@ -192,26 +192,6 @@ def _tile(filters: int, spans: int, sizes: Sequence[int], body: Any) -> Any:
     return intrinsic(tile)
 
 
-def _adding(typing: Any, array: Any, index: Any, more: Any) -> Any:
-    """Add to an element of an int64 array, at once for all threads; returns what it was before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        where = element_place(context, builder, signature.args[0], *arguments[:2])
-        return builder.atomic_rmw("add", where, arguments[2], "seq_cst")
-
-    return types.int64(array, types.intp, types.int64), generate
-
-
-def _reading(typing: Any, array: Any, index: Any) -> Any:
-    """Return an element of an int64 array, and all that other threads wrote before they added to it is seen."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        where = element_place(context, builder, signature.args[0], *arguments)
-        return builder.load_atomic(where, "seq_cst", 8)
-
-    return types.int64(array, types.intp), generate
-
-
 pair_of_filters = _tile(2, 4, range(1, MOST_VECTORS + 1), _pair)
 sharing_filters = _tile(SHARING, 3, [size for size in (1, 2, 4) if size <= MOST_SHARED], _sharing)
-add_atomically, read_atomically = intrinsic(_adding), intrinsic(_reading)
+add_atomically, read_atomically = atomic("add"), atomic("load")

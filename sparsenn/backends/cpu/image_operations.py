@@ -331,7 +331,7 @@ def _claimed(counters: Array, number: int, thread: int, threads: int, chunks: in
         owner = other % threads
         first, last = chunks * owner // threads, chunks * (owner + 1) // threads
         place = number * (threads + 1) + owner
-        if read_atomically(counters, place) < last - first:
+        if read_atomically(counters, place, 0) < last - first:
             taken: int = first + add_atomically(counters, place, 1)
             if taken < last:
                 return taken
@@ -405,7 +405,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
             else:
                 chunk += 1
         spins = 0
-        while shared and read_atomically(counters, number * (threads + 1) + threads) < chunks:
+        while shared and read_atomically(counters, number * (threads + 1) + threads, 0) < chunks:
             spins += 1
             if spins == SPINS:
                 return number

@@ -29,7 +29,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.slices import MOST_SLICES, MOST_THREADS, pointer_of
-from sparsenn.backends.cpu.tiles import element_place
+from sparsenn.backends.cpu.tiles import atomic, element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.jit import address_of, compiled, example
@@ -63,23 +63,7 @@ if _FUTEX:
 _WAIT, _WAKE = 128, 129  # what `futex` does, for threads of one process
 
 
-def _atomic(name: str) -> Any:
-    """Return a function of an array, a place in it and a number, which is done in one step; all see its order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array, index, value = arguments
-        place = element_place(context, builder, signature.args[0], array, index)
-        if name == "load":
-            return builder.load_atomic(place, "seq_cst", 8)
-        return builder.atomic_rmw(name, place, value, "seq_cst")
-
-    def function(typing: Any, array: Any, index: Any, value: Any) -> Any:
-        return types.int64(array, types.intp, types.int64), generate
-
-    return intrinsic(function)
-
-
-_read, _add, _exchange = _atomic("load"), _atomic("add"), _atomic("xchg")
+_read, _add, _exchange = map(atomic, ("load", "add", "xchg"))
 
 
 def _swapping(typing: Any, array: Any, index: Any, before: Any, after: Any) -> Any:

@@ -46,16 +46,32 @@ def vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) 
     return builder.bitcast(element_place(context, builder, kind, array, index), _VECTOR.as_pointer())
 
 
-def spread(builder: Any, number: Any) -> Any:
+def spread(builder: Any, number: Any, lanes: int = VECTOR) -> Any:
     """Return a vector all of whose numbers are one."""
-    none = ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined)
+    none = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     one = builder.insert_element(none, number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, none, ir.Constant(_WHOLE, [0] * VECTOR))
+    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
 
 
 def multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
     """Return total + pixels * weight, which becomes a fused multiply-add."""
     return builder.fadd(total, builder.fmul(pixels, weight, flags=("contract",)), flags=("contract",))
+
+
+def atomic(name: str) -> Any:
+    """Return a function of an array, a place in it and a number, which is done in one step; all see its order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, value = arguments
+        place = element_place(context, builder, signature.args[0], array, index)
+        if name == "load":
+            return builder.load_atomic(place, "seq_cst", 8)
+        return builder.atomic_rmw(name, place, value, "seq_cst")
+
+    def function(typing: Any, array: Any, index: Any, value: Any) -> Any:
+        return types.int64(array, types.intp, types.int64), generate
+
+    return intrinsic(function)
 
 
 def _summing(typing: Any, panel: Any, at: Any, lines: Any, shifts: Any, first: Any, last: Any, weights: Any, v: Any,

@@ -220,7 +220,7 @@ class CUDABackend:
         """Count the non-zeros of each row on the device; returns a host array."""
         cp = cupy()
         with as_current(self.index), within_memory("counting", features.shape[0], 16):
-            counts: Array = cp.asnumpy(images.count_nonzeros(features))
+            counts: Array = cp.asnumpy(incoming.count_nonzeros(features))
             return counts
 
     def largest_number(self, features: Features) -> tuple[float, bool]:

@@ -1,4 +1,4 @@
-"""Layers of images but convolutions, sums and products, counting the numbers of rows, and how large they are, on CUDA.
+"""Layers of images but convolutions, sums and products, and how large the numbers of rows are, on CUDA.
 
 Rows are row-major CuPy matrices, float32 or float16, as are outputs; unless it says so, a function waits for nothing.
 """
@@ -23,7 +23,6 @@ from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.cuda.runtime.row_scan import requested_scan
-from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.machine import GRID_ROWS
 from sparsenn.errors import UsageError
@@ -46,12 +45,8 @@ from sparsenn.layers import (
 THREADS = 256  # of a block
 EACH = 4  # windows of two by two that a thread pools at a time
 WARP_WIDTH = 512  # numbers of a row, or a position, up to which a warp takes it, and beyond which a block does
-PIECE = 8192  # numbers that a block counts or compares at a time: 32 a thread
+PIECE = 8192  # numbers that a block compares at a time: 32 a thread
 SCANNED_BYTES = 32 << 10  # that a block scans for numbers that are not finite
-
-COUNTED_WIDTH = PIECE // 2
-"""Numbers of a row from which on blocks count its non-zeros, and not one warp: a lane would have 128 numbers, a block's
-thread has 16. Chosen by these two, not measured."""
 
 WORDS = 1024  # size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one
 COMBINED = 4  # numbers that a thread adds or multiplies
@@ -81,7 +76,6 @@ _POOL = _ImageProgram("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING
 _POOL_PAIRS = _ImageProgram("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
 _SOFTMAX = _ImageProgram("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
 _LAYER_NORM = _ImageProgram("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
-_COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _NOT_FINITE = _ImageProgram("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(SCANNED_BYTES,), THREADS=(THREADS,))
 _LARGEST = _ImageProgram("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
@@ -219,15 +213,6 @@ def _elementwise(layer: Add | Multiply, matrices: Sequence[Array]) -> Array | No
     return outputs
 
 
-def count_nonzeros(features: Array) -> Array:
-    """Return the non-zeros of each row, a device array of (rows,) int64."""
-    width = features.shape[1]
-    if features.dtype == np.float32 and width < COUNTED_WIDTH:
-        _, nonzeros = weigh_rows(features, cupy().zeros(width, np.int64))
-        return nonzeros
-    return _count(features)
-
-
 class NumberCheck:
     """A check that reads each number once, and waits only for the result; see `sparsenn.backends.NumberCheck`.
 
@@ -322,15 +307,6 @@ def largest_number(features: Features) -> tuple[float, bool]:
     check = NumberCheck()
     check.scan(features)
     return check.result()
-
-
-def _count(features: Array) -> Array:
-    rows, width = features.shape
-    counts: Array = cupy().zeros(rows, np.int64)
-    grid = (-(-width // PIECE), min(rows, GRID_ROWS))
-    kernel = _COUNT.kernel("count_not_zero", HALF=int(features.dtype == np.float16))
-    launch("count", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, counts)
-    return counts
 
 
 def _kernel(source: _ImageProgram, name: str, features: Array, **defines: int) -> Any:

@@ -7,7 +7,6 @@ wait, on another stream, for the work that makes the rows.
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import weakref
@@ -19,10 +18,10 @@ import numpy as np
 
 from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.memory import STAGED_BYTES
+from sparsenn.backends.cuda.runtime.memory import STAGED_BYTES, aligned_places
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.transfer.copy_loops import Driver, Route, Share, Stages, driver, receive, send
-from sparsenn.backends.cuda.transfer.slices import Part, Shared, convert, cut
+from sparsenn.backends.cuda.transfer.slices import Part, convert, cut
 from sparsenn.formats import Array
 from sparsenn.runtime.workers import map_threads, thread_count
 
@@ -38,7 +37,6 @@ PIECES_WAITING = THREADS // 2  # 16 MiB of copies to the host that nobody has re
 PART_BYTES = PIECE_BYTES // 4  # what a compiled loop copies at a time, at most: half of a piece or less
 SMALL_BYTES = PART_BYTES  # up to here the calling thread copies, on the current stream: threads would cost more
 BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
-ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
 MOST_SLACK = 4  # a block serves rows that fill at least a quarter of it
 
 
@@ -165,7 +163,7 @@ class Transfer:
     def _place(self, arrays: list[tuple[Array, np.dtype[Any]]]) -> list[Any]:
         cp = cupy()
         sizes = [array.size * dtype.itemsize for array, dtype in arrays]
-        most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS)
+        most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), PIECE_BYTES)
         routes: list[Route] = []
         parts: list[Part] = []
         with self._turns:
@@ -183,9 +181,9 @@ class Transfer:
                     else:
                         parts += cut(array, targets[-1], most)
             if routes:
-                self._relay(send, routes, THREADS, self._pieces_up, self._up)
+                self._relay(send, routes, self._pieces_up, self._up)
             if parts:
-                self._on_threads(THREADS, lambda shared: self._stage(shared, self._up), parts)
+                self._on_threads(lambda share: self._stage(share, self._up), parts)
             if routes or parts:
                 self._arrived.record(self._up)
                 current.wait_event(self._arrived)
@@ -205,10 +203,10 @@ class Transfer:
             finally:
                 self._pieces_up.give_back(piece)
 
-    def _relay(self, loop: _Loop, routes: list[Route], most: int, pieces: _Pieces, stream: Any) -> None:
+    def _relay(self, loop: _Loop, routes: list[Route], pieces: _Pieces, stream: Any) -> None:
         """Have threads copy what travels as it is, each its share of all, through a piece of its own."""
-        part = _part_bytes(sum(route.size for route in routes), most, PART_BYTES)
-        threads = min(most, thread_count(), max(-(-route.size // part) for route in routes))
+        part = _part_bytes(sum(route.size for route in routes), PART_BYTES)
+        threads = min(THREADS, thread_count(), max(-(-route.size // part) for route in routes))
         calls, check = driver(), cupy().cuda.runtime.check_status
 
         def copy_share(first: int) -> None:
@@ -224,21 +222,21 @@ class Transfer:
 
         map_threads(copy_share, range(threads))
 
-    def _on_threads(self, most: int, work: Callable[[Iterator[Part]], None], parts: list[Part]) -> None:
-        left = Shared(parts)
+    def _on_threads(self, work: Callable[[Iterable[Part]], None], parts: list[Part]) -> None:
+        threads = min(THREADS, thread_count())
 
-        def take_part(_: int) -> None:
+        def take(first: int) -> None:
             with self._current(self._device):
-                work(left)
+                work(parts[first::threads])
 
-        map_threads(take_part, range(min(most, thread_count(), len(parts))))
+        map_threads(take, range(min(threads, len(parts))))
 
     def _room(self, sizes: list[int], current: Any) -> Iterator[Any]:
         """Return places on the device for so many bytes each, of one block, which the stream of copies may write to."""
         if not sizes:
             return iter(())
-        starts = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
-        block, lease = self._take_block(starts.pop()), _Lease()
+        starts, every = aligned_places(sizes)
+        block, lease = self._take_block(every), _Lease()
         ended = weakref.finalize(lease, self._give_block_back, block, current)
         ended.atexit = False
         cuda = cupy().cuda
@@ -340,15 +338,15 @@ class _Fetch:
             transfer._down.wait_event(self._made)
             if _travels_as_it_is(self._target, source.dtype):
                 routes = [_route(self._target, source)]
-                transfer._relay(receive, routes, THREADS, transfer._pieces_down, transfer._down)
+                transfer._relay(receive, routes, transfer._pieces_down, transfer._down)
             else:
-                parts = cut(self._target, source, _part_bytes(source.nbytes, THREADS))
-                transfer._on_threads(THREADS, transfer._fetch_parts, parts)
+                parts = cut(self._target, source, _part_bytes(source.nbytes, PIECE_BYTES))
+                transfer._on_threads(transfer._fetch_parts, parts)
 
 
-def _part_bytes(size: int, threads: int, most: int | None = None) -> int:
-    """Return the bytes of a part, at most a piece's, such that threads that take one after the other end together."""
-    threads, most = min(threads, thread_count()), most or PIECE_BYTES
+def _part_bytes(size: int, most: int) -> int:
+    """Return the bytes of a part, at most `most`, such that threads that take one after the other end together."""
+    threads = min(THREADS, thread_count())
     rounds = max(1, -(-size // (most * threads)))
     return min(most, max(SMALL_BYTES // 2, -(-size // (rounds * threads))))
 

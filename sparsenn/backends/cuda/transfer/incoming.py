@@ -163,18 +163,21 @@ def matrix(rows: Any, keep_half: bool) -> Array:
 # ---- Dense rows that leave as sparse ones -----------------------------------------------------------------------
 
 
+def count_nonzeros(rows: Array) -> Any:
+    """Return the non-zeros of each row of a row-major matrix on the device, (rows,) int64."""
+    counts = cupy().empty(rows.shape[0], np.int64)
+    _launch_by_row("count_numbers", rows, counts)
+    return counts
+
+
 def to_cupy_csr(rows: Any) -> Any:
     """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix` of float32; waits for them.
 
     Raises UsageError for more non-zeros than such a matrix can have.
     """
-    cp, (count, width) = cupy(), rows.shape
+    cp, count = cupy(), rows.shape[0]
     rows = matrix(rows, True)
-    number = "half_bits" if rows.dtype == np.float16 else "float"
-    grid, sizes = (min(MOST_BLOCKS, count * WARP // THREADS + 1),), (np.int64(count), np.int64(width))
-    counts = cp.empty(count, np.int64)
-    launch("to_csr", _TO_CSR.kernel("count_numbers", NUMBER=number), grid, (THREADS,), *sizes, rows, counts)
-    offsets = scan(counts)
+    offsets = scan(count_nonzeros(rows))
     entries = int(cp.asnumpy(offsets[-1:])[0])
     if entries > MOST_ENTRIES:
         raise UsageError(
@@ -182,9 +185,15 @@ def to_cupy_csr(rows: Any) -> Any:
             'ask for form="dense"'
         )
     starts, columns, values = cp.empty(count + 1, np.int32), cp.empty(entries, np.int32), cp.empty(entries, np.float32)
-    kernel = _TO_CSR.kernel("list_numbers", NUMBER=number)
-    launch("to_csr", kernel, grid, (THREADS,), *sizes, rows, offsets, starts, columns, values)
+    _launch_by_row("list_numbers", rows, offsets, starts, columns, values)
     return import_module(_SPARSE).csr_matrix((values, columns, starts), shape=rows.shape)
+
+
+def _launch_by_row(name: str, rows: Array, *arrays: Any) -> None:
+    count, width = rows.shape
+    kernel = _TO_CSR.kernel(name, NUMBER="half_bits" if rows.dtype == np.float16 else "float")
+    grid = (min(MOST_BLOCKS, count * WARP // THREADS + 1),)
+    launch("to_csr", kernel, grid, (THREADS,), np.int64(count), np.int64(width), rows, *arrays)
 
 
 # ---- Sparse rows, checked ---------------------------------------------------------------------------------------

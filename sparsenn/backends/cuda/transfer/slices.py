@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +18,6 @@ class Part:
     numbers: Array
     place: int  # address on the device
     dtype: np.dtype[Any]  # on the device
-
-
-class Shared:
-    """An iterator that several threads take from."""
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        self._left = iter(list(parts))
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Shared:
-        return self
-
-    def __next__(self) -> Part:
-        with self._lock:
-            return next(self._left)
 
 
 def cut(array: Array, target: Any, most: int) -> list[Part]:
