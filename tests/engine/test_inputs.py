@@ -480,7 +480,7 @@ def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng):
             assert np.array_equal(session.run(on_the_gpu(rows)).categories, expected.run(rows).categories)
         for name, change, told in (
             ("indices", (7, 300), "index 300 is outside"),
-            ("indptr", (3, 1 << 30), "indptr must rise"),
+            ("indptr", (3, 1 << 30), "row 2: indptr"),
             ("data", (9, np.nan), "not finite"),
         ):
             with pytest.raises(MatrixError, match=told):

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import SparseRows
+from sparsenn.backends.cpu.incoming import check_rows as check_on_host
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type, scan
-from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
+from sparsenn.backends.host_arrays import HOST_DEVICES
 from sparsenn.backends.machine import WARP
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
@@ -276,15 +277,18 @@ class QueuedCheck:
         found = cupy().asnumpy(self.found) if self._fetched is None else self._fetched()
         *faults, differ, base = found.tolist()
         if any(faults):
-            told = fetch_rows(self._given) if self._source is None else self._source
-            raise fault_of(told) or MatrixError("the rows were written to while they were checked")
+            check_on_host(fetch_rows(self._given) if self._source is None else self._source)
+            raise MatrixError(
+                f"indptr must rise to {self._indices.size:,}, as many entries as there are; or the rows were written "
+                "to while they were checked"
+            )
         return differ, base
 
 
 def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
     """Return sparse rows on the device in the types that kernels take, checked as by `QueuedCheck`.
 
-    Raises UnsortedError where indices do not increase and nothing else is wrong, else MatrixError as `CSR.validate`.
+    Raises UnsortedError where indices do not increase and nothing else is wrong, else MatrixError, as the CPU does.
     """
     return QueuedCheck(rows, source).result()
 

@@ -98,7 +98,7 @@ def test_faults_of_sparse_rows_are_found(rng):
     transfer = Transfer()
     good = sparse_rows((rng.random((2000, 500)) < 0.1).astype(np.float32))
     for name, at, number, told in (
-        ("indptr", 700, 1 << 30, "indptr must rise"),
+        ("indptr", 700, 1 << 30, "row 699: indptr"),
         ("indices", 5000, 500, "index 500 is outside 0..499"),
         ("indices", 5000, -1, "index -1 is outside 0..499"),
         ("values", 999, np.nan, "entry 999: the value nan is not finite"),
