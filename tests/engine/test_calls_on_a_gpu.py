@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from sparsenn import Linear, Network, ReLU, Session
 from sparsenn.backends.cuda.runtime import replay
 from sparsenn.backends.cuda.runtime.replay import MAX_BOUND
+from sparsenn.backends.cuda.transfer import queue
 from sparsenn.engine.executable import Executable
 from sparsenn.errors import InputError, UsageError
 
@@ -102,8 +103,8 @@ def test_later_calls_queue_no_launches_of_their_own(
         outputs = session(rows)
     bound = [len(getattr(replay, "bound", ())) for replay in session._cache.weights._replays.values()]
     assert max(bound) > 0, "graphs without copies"
-    queued, queue = list[int](), Executable.compute
-    monkeypatch.setattr(Executable, "compute", lambda self, *given: (queued.append(1), queue(self, *given))[1])
+    queued, compute = list[int](), Executable.compute
+    monkeypatch.setattr(Executable, "compute", lambda self, *given: (queued.append(1), compute(self, *given))[1])
     for _ in range(5):
         outputs = session(rows)
         assert np.array_equal(on_host(outputs), expected[0])
@@ -111,6 +112,26 @@ def test_later_calls_queue_no_launches_of_their_own(
     held = [session(each) for each in others]
     assert all(np.array_equal(on_host(one), other) for one, other in zip(held, expected[1:], strict=True))
     assert len(queued) <= MAX_BOUND, "graphs are captured for pairs of addresses that come again, and no others"
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_rows_that_are_too_many_to_copy(
+    network: Network, array: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    kind, rng = np.float16 if precision == "float16" else np.float32, np.random.default_rng(5)
+    batches = [rng.random((200, WIDTH)).astype(kind) for _ in range(12)]
+    others = Session(network, device="cuda", precision=precision)
+    expected = [on_host(others(array(rows))) for rows in batches]
+    monkeypatch.setattr(queue, "MAX_COPIED_BYTES", 0)
+    session = Session(network, device="cuda", precision=precision)
+    fixed, held = array(batches[0]), []
+    for rows in batches:
+        held.append(session(array(rows)))
+        for _ in range(3):
+            assert np.array_equal(on_host(session(fixed)), expected[0])
+    assert all(np.array_equal(on_host(outputs), other) for outputs, other in zip(held, expected, strict=True))
+    replays = session._cache.weights._replays.values()
+    assert any(getattr(each, "bound", ()) for each in replays), "graphs read rows where they are"
 
 
 def test_rows_that_are_not_contiguous(array: Callable[[Any], Any], rng: np.random.Generator) -> None:
