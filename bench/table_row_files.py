@@ -31,7 +31,6 @@ from sparsenn.backends import gpus
 from sparsenn.backends.sizes import parts_of
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
-from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.streaming import rows_a_piece, stream
 from sparsenn.engine import Result
@@ -156,7 +155,7 @@ def file_row(cell: Cell, run: Run) -> Row:
         def gather() -> None:
             with opened_pieces(folder / "gathered.tsv", str, size, resume=False) as pieces:
                 for number, (piece, found) in enumerate(zip(held, categories, strict=True)):
-                    pieces.keep(number, Piece(piece.shape[0], rows_digest(piece), found), None)
+                    pieces.keep(number, Piece(piece.shape[0], found), None)
                 pieces.finish()
 
         calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)

@@ -19,7 +19,6 @@ MODULES = (
     "sparsenn.training",
 )
 ALSO = (
-    ("sparsenn.distributed.cluster.api", "ClusterRun"),
     ("sparsenn.engine", "Options"),
     ("sparsenn.engine", "Seconds"),
 )

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sparsenn.cli import options
-from sparsenn.cli.cluster import (
-    Cluster,
-    Piece,
-    Scheduler,
-    Workers,
-    client_of,
-    cluster_from,
-    cluster_record,
-    cluster_summary,
-)
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import HDF5_SUFFIXES, STDOUT, check_files, drawing, is_hdf5, tracing, write_document
@@ -30,7 +19,6 @@ from sparsenn.io.files import is_model, kind_of
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
-    from sparsenn.distributed.cluster.api import ClusterRun
     from sparsenn.engine import Result
     from sparsenn.io import Dataset
     from sparsenn.report import Verification
@@ -46,24 +34,8 @@ Output = Annotated[
 ]
 Inputs = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="With --stream or a cluster: other inputs, in .tsv, .tsv.gz, .npy, .h5 or .parquet."
-    ),
+    typer.Option(metavar="FILE", help="With --stream: other inputs, in .tsv, .tsv.gz, .npy, .h5 or .parquet."),
 ]
-
-
-@dataclass(frozen=True)
-class _Chunked:
-    """How inputs that are read in chunks are run.
-
-    rows : the file that the inputs are in; None for those of a folder, which are sent to a cluster.
-    cluster : what runs them; None for this process.
-    """
-
-    rows: Path | None
-    output: Path | None
-    resume: bool
-    cluster: Cluster | None
 
 
 def infer(
@@ -86,9 +58,6 @@ def infer(
     reproducible: options.Reproducible = False,
     stream: options.Stream = False,
     resume: options.Resume = False,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
-    piece: Piece = None,
     verify: options.Verify = None,
     output: Output = None,
     json: options.Json = None,
@@ -109,25 +78,20 @@ def infer(
       sparsenn challenge run challenge/ --neurons 1024 --layers 120 --output found.tsv
       sparsenn challenge run problem.h5 --stream --memory-limit 4G --output found.tsv
       sparsenn challenge run problem.h5 --no-compaction --no-deduplication --no-merging
-      sparsenn challenge run problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    cluster = cluster_from(scheduler, workers, piece)
-    chunked = stream or cluster is not None
-    if cluster is not None and (stats or plot or trace or report or devices):
-        raise UsageError("--stats, --plot, --trace, --report and --devices do not go with a cluster; leave them out")
-    if resume and not (chunked and output):
-        raise UsageError("--resume goes with --output and --stream, --workers or --scheduler")
-    if inputs is not None and not chunked:
-        raise UsageError("--inputs goes with --stream, --workers or --scheduler; a model is run by sparsenn predict")
-    if limit_inputs is not None and chunked:
-        raise UsageError("--limit-inputs does not go with --stream, nor with a cluster; leave it out")
+    if resume and not (stream and output):
+        raise UsageError("--resume goes with --output and --stream")
+    if inputs is not None and not stream:
+        raise UsageError("--inputs goes with --stream; a model is run by sparsenn predict")
+    if limit_inputs is not None and stream:
+        raise UsageError("--limit-inputs does not go with --stream; leave it out")
     if devices is not None and device != "auto":
         raise UsageError("--device does not go with --devices; leave one of them out")
     check_files(
         {"DATASET": dataset, "--inputs": inputs},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
-        (".tsv", *((".npy",) if chunked else ()), *HDF5_SUFFIXES),
+        (".tsv", *((".npy",) if stream else ()), *HDF5_SUFFIXES),
     )
     how: dict[str, Any] = {
         **({"device": device} if devices is None else {"devices": devices}),
@@ -144,30 +108,26 @@ def infer(
     with reporting(progress):  # what looks into a file takes a second to import
         if kind_of(dataset) is not None and is_model(dataset):
             raise UsageError(f"{dataset} is a model, not a dataset; run it with sparsenn predict {dataset} ROWS")
-    if cluster is None:
-        for name in _device_names(device, devices):
-            wake_gpu(name)
+    for name in _device_names(device, devices):
+        wake_gpu(name)
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     with tracing(trace):
-        if chunked:
-            run = _Chunked(_file_of_rows(dataset, inputs, cluster), output, resume, cluster)
-            problem, name, result, verdict = _run_in_chunks(dataset, run, choice, how, verify, progress)
+        if stream:
+            rows = _file_of_rows(dataset, inputs)
+            how |= {"output": output, "resume": resume}
+            problem, name, result, verdict = _run_in_chunks(dataset, rows, choice, how, verify, progress)
         else:
             problem, name, result, verdict = _run(dataset, choice, how, verify, progress)
         with span("report", "write"):
-            _deliver(problem, name, result, verdict, None if chunked else output, json, stats, plot, report)
+            _deliver(problem, name, result, verdict, None if stream else output, json, stats, plot, report)
     if not isinstance(verdict, str) and not verdict.passed:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
 
-def _file_of_rows(dataset: str, inputs: Path | None, cluster: Cluster | None) -> Path | None:
-    if inputs is not None:
-        return inputs
-    if is_hdf5(Path(dataset)):
-        return Path(dataset)
-    if cluster is None:
+def _file_of_rows(dataset: str, inputs: Path | None) -> Path:
+    if inputs is None and not is_hdf5(Path(dataset)):
         raise UsageError(f"{dataset} is not a file of inputs; name one (--inputs)")
-    return None
+    return inputs or Path(dataset)
 
 
 def _run(
@@ -202,45 +162,26 @@ def _device_names(device: str | None, devices: str | None) -> tuple[str, ...]:
 
 
 def _run_in_chunks(
-    dataset: str, run: _Chunked, choice: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
-) -> tuple[Dataset, str, Result | ClusterRun, Verification | str]:
+    dataset: str, rows: Path, choice: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
+) -> tuple[Dataset, str, Result, Verification | str]:
     """Run inputs as they come from a file; of the dataset's own none but the first is read before."""
     from sparsenn.datasets import load
+    from sparsenn.distributed import stream
 
     with reporting(progress) as report:
-        first = choice if run.rows is None else {**choice, "limit_inputs": 1}
-        problem = load(dataset, **first, truth=verify is not False, progress=report)
-        truth = _truth(dataset, problem, run.rows)
+        problem = load(dataset, **{**choice, "limit_inputs": 1}, truth=verify is not False, progress=report)
+        truth = _truth(dataset, problem, rows)
         if verify and truth is None:
-            raise UsageError(f"--verify: {run.rows or dataset} holds no truth to verify against; leave the option out")
-        given = {"resume": run.resume, "progress": report, **how}
-        rows: Any = problem.inputs if run.rows is None else run.rows
-        result: Result | ClusterRun
-        if run.cluster is None:
-            from sparsenn.distributed import stream
-
-            with span(f"stream {rows.name}", "run"):
-                result = stream(problem.network, rows, run.output, **given)
-        else:
-            from sparsenn.distributed import infer as infer_on_cluster
-
-            place = Path(dataset)
-            own = place.is_file() and all(value is None for value in choice.values())
-            with (
-                client_of(run.cluster, how["device"]) as client,
-                tempfile.TemporaryDirectory(prefix="sparsenn-") as scratch,
-            ):
-                given["output"] = run.output or Path(scratch, "found.tsv")
-                network = place if own else problem.network
-                result = infer_on_cluster(network, rows, client, piece=run.cluster.piece, **given)
-    name = problem.name if run.rows is None else f"{problem.name}, rows of {run.rows.name}"
-    return problem, name, result, _verdict(result, truth, verify)
+            raise UsageError(f"--verify: {rows} holds no truth to verify against; leave the option out")
+        with span(f"stream {rows.name}", "run"):
+            result = stream(problem.network, rows, progress=report, **how)
+    return problem, f"{problem.name}, rows of {rows.name}", result, _verdict(result, truth, verify)
 
 
-def _truth(source: str, dataset: Dataset, rows: Path | None) -> Any:
+def _truth(source: str, dataset: Dataset, rows: Path) -> Any:
     """Return the true categories of the rows, which are known where they are the dataset's own."""
-    if rows is None or dataset.truth is None:
-        return dataset.truth
+    if dataset.truth is None:
+        return None
     from sparsenn.io.hdf5.dataset import read_categories
 
     place = Path(source)
@@ -248,7 +189,7 @@ def _truth(source: str, dataset: Dataset, rows: Path | None) -> Any:
     return read_categories(rows) if own else None
 
 
-def _verdict(result: Result | ClusterRun, truth: Any, verify: bool | None) -> Verification | str:
+def _verdict(result: Result, truth: Any, verify: bool | None) -> Verification | str:
     from sparsenn.report import compare_categories
 
     if truth is None:
@@ -259,7 +200,7 @@ def _verdict(result: Result | ClusterRun, truth: Any, verify: bool | None) -> Ve
 def _deliver(
     problem: Dataset,
     name: str,
-    result: Result | ClusterRun,
+    result: Result,
     verdict: Verification | str,
     output: Path | None,
     json: Path | None,
@@ -267,18 +208,12 @@ def _deliver(
     plot: Path | None,
     report: Path | None,
 ) -> None:
-    from sparsenn.engine import Result
     from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
     from sparsenn.report.records import origin_record
 
     origin = origin_record(problem.name, problem.provenance)
     verified = None if isinstance(verdict, str) else verdict.passed
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    if not isinstance(result, Result):
-        screen.print(cluster_summary(name, result, verdict))
-        if json is not None:
-            write_document(json, to_json(origin | cluster_record(result, verified)))
-        return
     screen.print(summary(name, result, verdict, problem.provenance))
     if stats and result.statistics:
         screen.print(layer_table(result.statistics))

@@ -3,8 +3,8 @@
 ==================  =================================================================================================
 `Sessions`          a network ready on several GPUs of this machine
 `stream`            rows from a file to a file, larger than memory, on one device or several
-`infer`             rows run on a Dask cluster: a lazy Dask array, or a file
-`local_cluster`     a cluster of this machine's GPUs, or of so many processes that share its cores
+`infer`             rows run on a Dask cluster, as a lazy Dask array
+`local_cluster`     a cluster of this machine's GPUs, or of processes that share its cores
 ==================  =================================================================================================
 
 The names are imported when they are first used. The last two need the extra `dask`.

@@ -6,23 +6,18 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.formats import CSR, Array
 from sparsenn.io.bounded import reading
-from sparsenn.runtime.storage import file_sha256
 from sparsenn.runtime.workers import chunks, map_threads
 
 _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
 
-
-_WORDS = 512  # words of 8 bytes in a block that is summed up
 _BLOCK = 1 << 22  # bytes of an array that a thread hashes at a time
 
 
@@ -33,22 +28,6 @@ def content_digest(*values: Any) -> str:
         for part in _parts(value):
             found.update(part)
     return found.hexdigest()
-
-
-def rows_digest(rows: CSR | Array) -> str:
-    """Return what tells rows from others that a file might hold in their place: a digest of sums of their words.
-
-    It takes as long as reading them from memory does, which counts where all rows of a long run pass by; who makes
-    other rows of the same sums on purpose is not found out.
-    """
-    arrays = rows.arrays if isinstance(rows, CSR) else (rows,)
-    return content_digest(rows.shape, *([array.dtype.str, *_sums(array)] for array in arrays))
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is."""
-    with reading(path):
-        return _digest_of(path, *file_state(path))
 
 
 def file_stamp(path: Path) -> str:
@@ -89,19 +68,6 @@ def prepare_key(prepare: Callable[[Any], Any] | None, resume: bool) -> Any:
             "method of a dataclass, such as model.scaling.apply, or leave out resume"
         )
     return None if prepare is None else ("function",)
-
-
-def _sums(array: Array) -> tuple[Array, Array, Array]:
-    """Return the sums of an array's words over its blocks, and over each block, and the bytes that fill none."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = data.size - data.size % (8 * _WORDS)
-    blocks = data[:whole].view(np.uint64).reshape(-1, _WORDS)
-    return blocks.sum(axis=0), blocks.sum(axis=1), data[whole:]
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: Path, size: int, changed: int) -> str:
-    return file_sha256(path)
 
 
 def _parts(value: Any) -> Iterator[bytes | memoryview]:

@@ -2,13 +2,11 @@
 
 ::
 
-    OUTPUT.pieces/run.json          what the run is known by, and how many rows a piece has
-    OUTPUT.pieces/lock              locked by the run that writes
-    OUTPUT.pieces/00000012.json     a piece that is done: its rows' digest and categories
-    OUTPUT.pieces/output.npy        the output, as far as it is there; OUTPUT itself in the end
+    OUTPUT.pieces/run.jsonl     the run's key and the rows of a piece; then a line for each piece that is done
+    OUTPUT.pieces/output.npy    the output, as far as it is there; OUTPUT itself in the end
 
-A piece's file appears when what it says is on disk. Whatever ends the run, a kill or a power cut included, leaves
-pieces that are whole and the rest undone.
+The run that writes locks `run.jsonl`. A piece's line is written when its outputs are on disk. Whatever ends the run, a
+kill or a power cut included, leaves pieces that are whole and the rest undone.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -32,18 +30,15 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.challenge.tsv import write_categories
 from sparsenn.io.hdf5.writing import created
-from sparsenn.runtime.storage import check_replaceable, link_target, remove_stale, replacing, same_file
-from sparsenn.runtime.storage.atomic import TEMPORARY_NAME, explained
+from sparsenn.runtime.storage import check_replaceable, link_target, same_file
+from sparsenn.runtime.storage.atomic import explained
 
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
 
-_RUN = "run.json"  # name of the file that says what a run is known by
+_LOG = "run.jsonl"  # the first file that is made, and the last that is removed
 
-_LOCK = "lock"
-"""Name of the file that the run at work has locked: the first that is made, and the last that is removed."""
-
-_OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|hdf5)")
+_OWN_NAMES = re.compile(r"run\.jsonl|output\.(begun|npy|h5|hdf5)")
 """Names of all files that runs write."""
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
@@ -55,17 +50,11 @@ _DATASET = "outputs"  # name of the matrix in HDF5
 class Piece:
     """Rows that are done.
 
-    digest : of them, as they were read.
     categories : those of them, counted from 0 from the first row of the run on, that end with a non-zero.
     """
 
     rows: int
-    digest: str
     categories: list[int]
-
-    def from_row(self, first: int) -> Piece:
-        """Return the same of a piece that begins with another row than the first of the run."""
-        return replace(self, categories=[first + category for category in self.categories])
 
 
 class Pieces:
@@ -77,24 +66,53 @@ class Pieces:
     done : pieces by number, counted from 0.
     """
 
-    def __init__(
-        self, output: Path, folder: Path, size: int, key: Callable[[], str] | None, kernels: Any = None
-    ) -> None:
-        self._output, self._folder, self.size = output, folder, size
-        self._kernels = kernels
-        self._key = key  # None once it is written
-        self.done = {int(path.stem): _read(path) for path in sorted(folder.glob("[0-9]*.json"))}
+    def __init__(self, output: Path, folder: Path, log: IO[bytes], size: int, key: Callable[[], str]) -> None:
+        self._output, self._folder, self._log = output, folder, log
+        self.size, self._key = size, key
+        self.done: dict[int, Piece] = {}
+        self._is_described = False
+        self._kernels: list[str] | None = None
         self._matrix: IO[bytes] | None = None
         self._offset, self._dtype = 0, np.dtype(np.float32)
+
+    def resume(self, is_wanted: bool) -> None:
+        """Take what the log says of an earlier run, and refuse it unless it is wanted, and of the same key."""
+        lines = self._log.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]  # the last one may have been cut
+        self._log.truncate(sum(map(len, whole)))
+        self._log.seek(0, os.SEEK_END)
+        if not whole:
+            return
+        try:
+            described, *pieces = map(json.loads, whole)
+            earlier, self._kernels = described["key"], described["kernels"]
+            size, done = int(described["size"]), {number: Piece(rows, found) for number, rows, found in pieces}
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{self._folder / _LOG} is damaged; remove its folder") from error
+        if not is_wanted:
+            raise UsageError(
+                f"{self._folder} holds the work of an earlier run: resume it (--resume), or remove that folder"
+            )
+        if earlier != self._key():
+            raise UsageError(
+                f"{self._folder} belongs to a run of another network, other options or other samples, or with "
+                f"another scaling; remove it, or choose another --output"
+            )
+        self.size = size
+        if self.takes_matrix and not _matrix_path(self._folder, self._output).exists():
+            self._log.truncate(0)  # a run whose end was cut, when its output had gone to its place
+            self._log.seek(0)
+        else:
+            self.done, self._is_described = done, True
 
     @property
     def takes_matrix(self) -> bool:
         """Whether the output is the matrix of all outputs."""
-        return _takes_matrix(self._output)
+        return self._output.suffix.lower() != ".tsv"
 
     def require_kernels(self, kernels: Sequence[str]) -> None:
         """Note the kernels of a run's layers; refuse others than those of the earlier run, whose sums may differ."""
-        if self._key is None and self._kernels not in (None, list(kernels)):
+        if self._is_described and self._kernels not in (None, list(kernels)):
             raise UsageError(
                 f"{self._folder} belongs to a run with other kernels, which round differently; remove it, "
                 "or choose another --output"
@@ -123,18 +141,18 @@ class Pieces:
                 item = data.nbytes // max(1, len(data))
                 self._matrix.seek(self._offset + number * self.size * item)
                 self._matrix.write(data.reshape(-1).view(np.uint8).data)
-                self._matrix.flush()
-                os.fsync(self._matrix.fileno())
-            with replacing(self._folder / f"{number:08d}.json") as temporary:
-                temporary.write_text(json.dumps(vars(piece)), encoding="utf-8")
+                _flush(self._matrix)
+            self._note([number, piece.rows, piece.categories])
         self.done[number] = piece
 
     def _describe(self) -> None:
-        if self._key is not None:
-            with replacing(self._folder / _RUN) as temporary:
-                record = {"key": self._key(), "size": self.size, "kernels": self._kernels}
-                temporary.write_text(json.dumps(record), encoding="utf-8")
-            self._key = None
+        if not self._is_described:
+            self._note({"key": self._key(), "size": self.size, "kernels": self._kernels})
+            self._is_described = True
+
+    def _note(self, record: Any) -> None:
+        self._log.write(json.dumps(record).encode() + b"\n")
+        _flush(self._log)
 
     @property
     def categories(self) -> Array:
@@ -185,23 +203,10 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
         with explained(output):
             folder.mkdir(mode=0o700, exist_ok=True)
             _check_own(folder)
-            _lock(files.enter_context(_opened(folder / _LOCK, os.O_CREAT)), output)
-            remove_stale(folder)
-            described = _described(folder / _RUN)
-        if described is not None and not resume:
-            raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
-        if described is not None and described.get("key") != key():
-            raise UsageError(
-                f"{folder} belongs to a run of another network, other options or other samples, or with "
-                f"another scaling; remove it, or choose another --output"
-            )
-        if described is None or (_takes_matrix(output) and not _matrix_path(folder, output).exists()):
-            with explained(output):
-                _forget(folder)  # notes of a run whose end was cut, when its output had gone to its place
-        if described is None:
-            pieces = Pieces(output, folder, size, key)
-        else:
-            pieces = Pieces(output, folder, int(described["size"]), None, described.get("kernels"))
+            log = files.enter_context(_opened(folder / _LOG, os.O_CREAT))
+            _lock(log, output)
+            pieces = Pieces(output, folder, log, size, key)
+            pieces.resume(resume)
         try:
             yield pieces
         finally:
@@ -211,23 +216,19 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
 
 def _check_own(folder: Path) -> None:
     """Refuse a folder that is not one of pieces: what it holds would be overwritten, or links in it followed."""
+    if folder.is_symlink():
+        raise UsageError(f"{folder} is a link: move it away, or choose another output")
     with os.scandir(folder) as entries:
         found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
-    foreign = [
-        name
-        for name, is_file in found.items()
-        if not (_OWN_NAMES.fullmatch(name) if is_file else TEMPORARY_NAME.fullmatch(name))
-    ]
-    if found and _LOCK not in found:
-        foreign += sorted(found)
-    if foreign or folder.is_symlink():
-        holds = f"holds {foreign[0]}, which no run wrote" if foreign else "is a link"
-        raise UsageError(f"{folder} {holds}: move it away, or choose another output")
+    foreign = [name for name, is_file in found.items() if not (is_file and _OWN_NAMES.fullmatch(name))]
+    if foreign or (found and _LOG not in found):
+        name = (foreign or sorted(found))[0]
+        raise UsageError(f"{folder} holds {name}, which no run wrote: move it away, or choose another output")
 
 
 def _remove(folder: Path) -> None:
     with suppress(OSError):
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == _LOCK):
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == _LOG):
             if _OWN_NAMES.fullmatch(path.name):
                 path.unlink()
         folder.rmdir()
@@ -249,35 +250,13 @@ def _lock(file: IO[bytes], output: Path) -> None:
         return
 
 
-def _described(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("size"), int) or found["size"] < 1:
-        raise UsageError(f"{path} is damaged; remove its folder")
-    return found
-
-
-def _takes_matrix(output: Path) -> bool:
-    return output.suffix.lower() != ".tsv"
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _matrix_path(folder: Path, output: Path) -> Path:
     return folder / f"output{output.suffix.lower()}"
-
-
-def _forget(folder: Path) -> None:
-    for path in folder.glob("[0-9]*.json"):
-        path.unlink()
-
-
-def _read(path: Path) -> Piece:
-    with suppress(ValueError, TypeError):
-        return Piece(**json.loads(path.read_text(encoding="utf-8")))
-    raise UsageError(f"{path} is damaged; remove it")
 
 
 def _make(path: Path, suffix: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -16,14 +16,7 @@ import numpy as np
 from sparsenn.backends import Backend
 from sparsenn.backends.sizes import parts_of
 from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on, wall_seconds
-from sparsenn.distributed.digests import (
-    check_unchanged,
-    content_digest,
-    file_stamp,
-    file_state,
-    prepare_key,
-    rows_digest,
-)
+from sparsenn.distributed.digests import check_unchanged, content_digest, file_stamp, file_state, prepare_key
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
@@ -38,7 +31,6 @@ from sparsenn.io.tables.row_source import RowSource, checked, faults_reported, o
 from sparsenn.network import Network
 from sparsenn.runtime.memory import bytes_of, free_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
-from sparsenn.runtime.workers import begin
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -73,10 +65,9 @@ class _Work(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What a device has made of a piece; the rows' digest and the outputs where they are wanted."""
+    """What a device has made of a piece; the outputs where they are wanted."""
 
     result: Result
-    digest: str | None
     outputs: Array | None
 
 
@@ -262,17 +253,13 @@ class _Reading:
         self.work = files.enter_context(ahead(self._pieces(source), waiting))
 
     def _pieces(self, source: RowSource) -> Iterator[_Work]:
-        """Yield pieces that are to be done; the last of those before the first of them is held against its digest."""
         begin = 0
         while begin in self.earlier:
             begin += 1
-        looked_at = max(0, begin - 1)
-        for number, rows in enumerate(source.pieces(self.size, looked_at * self.size), start=looked_at):
+        for number, rows in enumerate(source.pieces(self.size, begin * self.size), start=begin):
             check_unchanged(self.path, self._state)
             if number not in self.earlier:
                 yield _Work(number, rows)
-            elif number == looked_at and rows_digest(rows) != self.earlier[number].digest:
-                raise UsageError(f"{self.path}: the rows differ from those of the earlier run; remove its pieces")
 
 
 class _Run:
@@ -300,10 +287,10 @@ class _Run:
         spent = Seconds()
         done, task = sum(piece.rows for piece in reading.earlier.values()), f"run {reading.path.name}"
         with closing(self._sessions.shared(self._worker, reading.work, 1)) as finished:
-            for piece, (result, digest, outputs) in finished:
-                if self._pieces is not None and digest is not None:
+            for piece, (result, outputs) in finished:
+                if self._pieces is not None:
                     categories = (piece.number * reading.size + result.categories).tolist()
-                    self._pieces.keep(piece.number, Piece(result.inputs, digest, categories), outputs)
+                    self._pieces.keep(piece.number, Piece(result.inputs, categories), outputs)
                 results[piece.number], spent, done = result, spent + result.seconds, done + result.inputs
                 self._progress(task, done, reading.rows or done + 1)
         self._progress(task, done, done)
@@ -336,29 +323,18 @@ class _Run:
     def _prepared(self, rows: CSR | Array) -> Inputs:
         return rows if self._prepare is None else self._prepare(checked(rows))
 
-    def _digest_of(self, rows: CSR | Array) -> Callable[[], str | None]:
-        """Have rows hashed, as they were read, where that is noted; return what waits for it."""
-        if self._pieces is None:
-            return lambda: None
-        hashed = begin(lambda: rows_digest(rows))
-        if self._prepare is None:
-            return hashed
-        digest = hashed()  # preparing may change the rows themselves
-        return lambda: digest
-
     def _worker(self, session: Session) -> Callable[[_Work, Stopping], _Done]:
         wanted = self._pieces is not None and self._pieces.takes_matrix
 
         def run(piece: _Work, stopping: Stopping) -> _Done:
-            first, digest = piece.number * self._reading.size, self._digest_of(piece.rows)
-            with faults_reported(self._reading.path, first):
+            with faults_reported(self._reading.path, piece.number * self._reading.size):
                 rows, _, _ = session._begin_shared(self._prepared(piece.rows), self._reading.rows)
                 count = rows.count
                 result = session._run_rows(rows, 0, count, count, self._statistics, stopping.check)
             outputs = result.dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)
-            return _Done(replace(result, batches=()), digest(), outputs)
+            return _Done(replace(result, batches=()), outputs)
 
         return run
 

@@ -1,7 +1,10 @@
-"""Rows run by a cluster: the outputs of one session, from every kind of rows, lazily and into a folder."""
+"""Rows run by a cluster: the outputs of one session, from every kind of rows; faults of workers in one line."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from scipy.sparse import csr_array
 
 import sparsenn
 from sparsenn.distributed import infer
+from sparsenn.errors import UsageError, WorkerError
 from sparsenn.io import Dataset
 
 dask = pytest.importorskip("dask", reason="the extra dask is not installed")
@@ -36,7 +40,7 @@ def test_dense_rows_give_the_bits_of_a_session(
     client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session
 ) -> None:
     dense = rows.toarray()
-    lazy = infer(dataset.network, dense, client, piece=250, device="cpu")
+    lazy = infer(dataset.network, dense, piece=250, device="cpu")
     assert (lazy.shape, lazy.dtype, lazy.chunks[0]) == ((600, 64), np.float32, (250, 250, 100))
     assert dask.is_dask_collection(lazy)
     right = session(dense)
@@ -47,20 +51,20 @@ def test_dense_rows_give_the_bits_of_a_session(
 def test_sparse_rows_give_sparse_outputs(client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session) -> None:
     right = session(rows)
     for given in (rows, rows.tocsc(), dataset.inputs):
-        found = infer(dataset.network, given, client, piece=250, device="cpu").compute()
+        found = infer(dataset.network, given, piece=250, device="cpu").compute()
         assert isinstance(found, csr_array)
         assert bits(found) == bits(right)
-    found = infer(dataset.network, rows, client, piece=250, form="dense", device="cpu").compute()
+    found = infer(dataset.network, rows, piece=250, form="dense", device="cpu").compute()
     assert bits(found) == bits(session(rows, form="dense"))
 
 
 def test_dask_arrays_are_run_chunk_by_chunk(client: Any, problem: Path, rows: Any, session: sparsenn.Session) -> None:
     dense, array = rows.toarray(), pytest.importorskip("dask.array")
     given = array.from_array(dense, chunks=(170, 40))
-    lazy = infer(problem, given, client, device="cpu")
+    lazy = infer(problem, given, device="cpu")
     assert lazy.chunks == ((170, 170, 170, 90), (64,))
     assert bits(lazy.compute()) == bits(session(dense))
-    chosen = infer(problem, given[given[:, 0] > 0], client, device="cpu")
+    chosen = infer(problem, given[given[:, 0] > 0], device="cpu")
     assert bits(chosen.compute()) == bits(session(dense[dense[:, 0] > 0]))
 
 
@@ -68,45 +72,86 @@ def test_files_are_read_by_workers(
     client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "rows.npy", rows.toarray())
-    found = infer(problem, tmp_path / "rows.npy", client, piece=250, device="cpu").compute()
+    found = infer(problem, tmp_path / "rows.npy", piece=250, device="cpu").compute()
     assert bits(found) == bits(session(rows.toarray()))
-    assert bits(infer(problem, problem, client, piece=250, device="cpu").compute()) == bits(session(rows))
+    assert bits(infer(problem, problem, piece=250, device="cpu").compute()) == bits(session(rows))
 
 
 def test_without_a_cluster_threads_compute(problem: Path, rows: Any, session: sparsenn.Session) -> None:
-    lazy = infer(problem, rows, None, piece=250, device="cpu")
+    lazy = infer(problem, rows, piece=250, device="cpu")
     assert bits(lazy.compute(scheduler="threads")) == bits(session(rows))
 
 
-@pytest.mark.parametrize("kind", ["csr", "dense", "file", "chunks"])
-def test_a_file_holds_all_outputs(
-    client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path, kind: str
+def test_no_rows_are_no_outputs(client: Any, problem: Path) -> None:
+    assert infer(problem, np.zeros((0, 64), np.float32), device="cpu").compute().shape == (0, 64)
+
+
+@pytest.mark.parametrize("prepare", [None, np.negative])
+def test_options_of_two_runs_do_not_mix(
+    client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session, prepare: Any
 ) -> None:
-    dense, array = rows.toarray(), pytest.importorskip("dask.array")
-    given = {"csr": rows, "dense": dense, "file": problem, "chunks": array.from_array(dense, chunks=(170, 40))}[kind]
-    right, told = session(rows, form="dense"), list[int]()
-
-    def tell(task: str, done: int, count: int) -> None:
-        told.append(done)
-
-    run = infer(problem, given, client, output=tmp_path / "out.npy", piece=250, device="cpu", progress=tell)
-    assert bits(np.load(tmp_path / "out.npy")) == bits(right)
-    assert (run.rows, run.resumed, run.pieces, run.workers) == (600, 0, 3, 2)
-    assert run.categories.tolist() == np.flatnonzero(right.any(axis=1)).tolist()
-    assert (told[0], told[-1], sorted(told)) == (0, 600, told)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
+    dense = rows.toarray()
+    first, second = (infer(dataset.network, dense, prepare=each, device="cpu") for each in (prepare, np.square))
+    found, other = dask.compute(first, second)
+    assert bits(found) == bits(session(dense if prepare is None else prepare(dense)))
+    assert bits(other) == bits(session(np.square(dense)))
 
 
-def test_files_are_those_that_streaming_writes(client: Any, problem: Path, dataset: Dataset, tmp_path: Path) -> None:
-    for suffix in (".tsv", ".h5", ".npy"):
-        one, many = tmp_path / f"one{suffix}", tmp_path / f"many{suffix}"
-        sparsenn.stream(dataset.network, problem, one, device="cpu")
-        infer(problem, problem, client, output=many, piece=70, device="cpu")
-        assert many.read_bytes() == one.read_bytes()
+def test_killed_workers_lose_nothing(client: Any, dataset: Dataset, rows: Any, session: sparsenn.Session) -> None:
+    pids = client.run(os.getpid)
+    lazy = client.persist(infer(dataset.network, rows.toarray(), piece=10, device="cpu"))
+    os.kill(next(iter(pids.values())), signal.SIGKILL)
+    assert bits(lazy.compute()) == bits(session(rows.toarray()))
+    client.wait_for_workers(2, timeout=60)
 
 
-def test_no_rows_are_no_outputs(client: Any, problem: Path, tmp_path: Path) -> None:
-    none = np.zeros((0, 64), np.float32)
-    assert infer(problem, none, client, output=tmp_path / "out.npy", device="cpu").rows == 0
-    assert np.load(tmp_path / "out.npy").shape == (0, 64)
-    assert infer(problem, none, client, device="cpu").compute().shape == (0, 64)
+# ---- Faults ----------------------------------------------------------------------------------------------------------
+
+WORK = "sparsenn.distributed.cluster.work"
+FORGET = f"import {WORK} as s; s._session_of.cache_clear()"
+OTHER_VERSION = f"import sparsenn, {WORK} as s; sparsenn.__version__ = s.__version__ = '9.9'"
+OWN_VERSION = f"import sparsenn, {WORK} as s; sparsenn.__version__ = s.__version__ = {sparsenn.__version__!r}"
+OTHER_FILE = f"import {WORK} as s; s.file_sha256 = lambda path: 64 * '0'"
+OWN_FILE = f"import {WORK} as s, sparsenn.runtime.storage as d; s.file_sha256 = d.file_sha256"
+
+
+@pytest.mark.parametrize(
+    ("code", "undo", "why"),
+    [
+        (OTHER_VERSION, OWN_VERSION, "sparsenn is 9.9 there, .* install the same version"),
+        (OTHER_FILE, OWN_FILE, "problem.h5: is a different file there"),
+    ],
+    ids=["version", "content"],
+)
+def test_a_worker_that_cannot_run_the_network_is_named(
+    client: Any, problem: Path, rows: Any, code: str, undo: str, why: str
+) -> None:
+    client.run(exec, f"{FORGET}\n{code}", {})
+    try:
+        with pytest.raises(WorkerError, match=rf"^worker tcp://.*: .*{why}"):
+            infer(problem, rows, device="cpu").compute()
+    finally:
+        client.run(exec, f"{FORGET}\n{undo}", {})
+
+
+def test_files_that_are_gone(client: Any, problem: Path, rows: Any, tmp_path: Path) -> None:
+    for network, given in ((tmp_path / "network.h5", rows), (problem, tmp_path / "rows.npy")):
+        shutil.copy(problem, tmp_path / "network.h5")
+        np.save(tmp_path / "rows.npy", rows.toarray())
+        lazy = infer(network, given, device="cpu")
+        (tmp_path / "network.h5").unlink()
+        (tmp_path / "rows.npy").unlink()
+        client.run(exec, FORGET, {})
+        with pytest.raises(WorkerError, match=rf"^worker tcp://.*: {tmp_path}/(network\.h5|rows\.npy): no such file"):
+            lazy.compute()
+
+
+def test_what_is_wrong_everywhere_is_reported_as_by_a_session(client: Any, problem: Path, rows: Any) -> None:
+    with pytest.raises(UsageError, match="unknown cpu kernel"):
+        infer(problem, rows, device="cpu", kernel="none").compute()
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 65)), np.zeros(3), [[1.0]], "none.npy", "none.csv"])
+def test_rows_that_do_not_fit_are_refused(problem: Path, rows: Any) -> None:
+    with pytest.raises(sparsenn.SparseNNError, match=r"the rows|no such file|No such file|rows are streamed from"):
+        infer(problem, rows, device="cpu")

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from sparsenn import Linear, Network
-from sparsenn.distributed import infer, stream, streaming
+from sparsenn.distributed import stream, streaming
 from sparsenn.errors import UsageError
 from sparsenn.formats.scaling import Scaling
 from sparsenn.layers import Identity
-
-CPU: dict[str, Any] = {"device": "cpu"}
 
 
 @pytest.fixture
@@ -37,17 +35,6 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "found.npy"
 
 
-@pytest.fixture(params=["stream", "cluster"])
-def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """What runs rows into a file: in pieces of 75 rows."""
-    if request.param == "stream":
-        return lambda network, rows, output, **options: stream(network, rows, output, **CPU, **options)
-    client = request.getfixturevalue("client")
-    return lambda network, rows, output, **options: infer(
-        network, rows, client, output=output, piece=75, **CPU, **options
-    )
-
-
 class CutError(Exception):
     """Ends a run."""
 
@@ -58,9 +45,9 @@ def cut(task: str, done: int, total: int) -> None:
         raise CutError
 
 
-def begin(run: Callable[..., Any], network: Network, rows: Path, output: Path, **options: Any) -> None:
+def begin(network: Network, rows: Path, output: Path, **options: Any) -> None:
     with pytest.raises(CutError):
-        run(network, rows, output, progress=cut, **options)
+        stream(network, rows, output, progress=cut, **options, device="cpu")
     assert output.with_name("found.npy.pieces").is_dir()
 
 
@@ -72,13 +59,11 @@ def scaling(factor: float = 1, mean: float = 0, deviation: float = 1) -> Callabl
 
 
 @pytest.mark.parametrize("other", [None, scaling(2.0), scaling(3.0, 1.0), scaling(3.0, 0.0, 2.0)])
-def test_a_run_with_another_scaling_is_not_resumed(
-    run: Callable[..., Any], network: Network, rows: Path, output: Path, other: Any
-) -> None:
-    begin(run, network, rows, output, prepare=scaling(3.0))
+def test_a_run_with_another_scaling_is_not_resumed(network: Network, rows: Path, output: Path, other: Any) -> None:
+    begin(network, rows, output, prepare=scaling(3.0))
     with pytest.raises(UsageError, match=r"belongs to a run of another network.* or with another scaling"):
-        run(network, rows, output, prepare=other, resume=True)
-    run(network, rows, output, prepare=scaling(3.0), resume=True)
+        stream(network, rows, output, prepare=other, resume=True, device="cpu")
+    stream(network, rows, output, prepare=scaling(3.0), resume=True, device="cpu")
     assert np.array_equal(np.load(output), 3 * np.load(rows)[:, :2])
 
 
@@ -87,28 +72,26 @@ def double(rows: Any) -> Any:
 
 
 @pytest.mark.parametrize("earlier", [None, double, scaling(2.0)])
-def test_functions_are_not_resumed_with(
-    run: Callable[..., Any], network: Network, rows: Path, output: Path, earlier: Any
-) -> None:
-    begin(run, network, rows, output, prepare=earlier)
+def test_functions_are_not_resumed_with(network: Network, rows: Path, output: Path, earlier: Any) -> None:
+    begin(network, rows, output, prepare=earlier)
     with pytest.raises(UsageError, match="cannot resume with a function as prepare"):
-        run(network, rows, output, prepare=double, resume=True)
+        stream(network, rows, output, prepare=double, resume=True, device="cpu")
 
 
 # ---- Files of others -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", [["thesis.txt"], ["lock", "sub/more"], ["output.npy"], ["00000000.json"]])
+@pytest.mark.parametrize("names", [["thesis.txt"], ["run.jsonl", "sub/more"], ["output.npy"]])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_folder_that_no_run_made_is_refused(
-    run: Callable[..., Any], network: Network, rows: Path, output: Path, names: list[str], resume: bool
+    network: Network, rows: Path, output: Path, names: list[str], resume: bool
 ) -> None:
     places = [output.with_name("found.npy.pieces") / name for name in names]
     for place in places:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("mine")
     with pytest.raises(UsageError, match=r"found\.npy\.pieces holds \S+, which no run wrote"):
-        run(network, rows, output, resume=resume)
+        stream(network, rows, output, resume=resume, device="cpu")
     assert [place.read_text() for place in places] == ["mine"] * len(places)
 
 
@@ -116,9 +99,7 @@ def test_a_folder_that_no_run_made_is_refused(
 
 
 @pytest.mark.parametrize("lead", ["itself", "link", "hard link", "spelling"])
-def test_rows_are_not_written_over(
-    run: Callable[..., Any], network: Network, rows: Path, tmp_path: Path, lead: str
-) -> None:
+def test_rows_are_not_written_over(network: Network, rows: Path, tmp_path: Path, lead: str) -> None:
     before, output = rows.read_bytes(), tmp_path / "again.npy"
     if lead == "link":
         output.symlink_to(rows)
@@ -127,18 +108,16 @@ def test_rows_are_not_written_over(
     else:
         output = rows if lead == "itself" else tmp_path / "none" / ".." / "rows.npy"
     with pytest.raises(UsageError, match=r"would overwrite \S+rows\.npy, which is read"):
-        run(network, rows, output)
+        stream(network, rows, output, device="cpu")
     assert rows.read_bytes() == before
     assert not list(tmp_path.glob("*.pieces"))
 
 
-def test_a_file_that_holds_the_rows_is_not_written_over(
-    run: Callable[..., Any], network: Network, tmp_path: Path
-) -> None:
+def test_a_file_that_holds_the_rows_is_not_written_over(network: Network, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         file["inputs"] = np.ones((5, 3), np.float32)
     with pytest.raises(UsageError, match=r"would overwrite \S+rows\.h5"):
-        run(network, tmp_path / "rows.h5", tmp_path / "rows.h5")
+        stream(network, tmp_path / "rows.h5", tmp_path / "rows.h5", device="cpu")
 
 
 # ---- Outputs ---------------------------------------------------------------------------------------------------------
@@ -147,9 +126,7 @@ def test_a_file_that_holds_the_rows_is_not_written_over(
 @pytest.mark.parametrize("suffix", [".npy", ".h5", ".tsv"])
 @pytest.mark.parametrize("kind", [".npy", ".h5", ".parquet"])
 @pytest.mark.parametrize("resume", [False, True])
-def test_no_rows(
-    run: Callable[..., Any], network: Network, tmp_path: Path, kind: str, suffix: str, resume: bool
-) -> None:
+def test_no_rows(network: Network, tmp_path: Path, kind: str, suffix: str, resume: bool) -> None:
     rows, output = tmp_path / f"rows{kind}", tmp_path / f"found{suffix}"
     none = np.zeros((0, 3), np.float32)
     if kind == ".npy":
@@ -162,7 +139,7 @@ def test_no_rows(
         from pyarrow import parquet
 
         parquet.write_table(pa.table(dict.fromkeys("abc", none[:, 0])), rows)
-    run(network, rows, output, resume=resume)
+    stream(network, rows, output, resume=resume, device="cpu")
     if suffix == ".npy":
         assert np.load(output).shape == (0, 2)
     elif suffix == ".h5":

@@ -1,4 +1,4 @@
-"""A cluster of this machine: a worker a GPU, or so many processes that share its cores."""
+"""A cluster of this machine: one worker per GPU, or processes that share its cores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,8 +15,6 @@ from sparsenn.distributed.cluster.library import dask_module
 from sparsenn.errors import UsageError, WorkerError
 from sparsenn.formats.arrays import size
 from sparsenn.runtime.workers import thread_count
-
-_HOST = "127.0.0.1"  # no other machine reaches the cluster
 
 _LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Limits of the threads of libraries; numba and this package's own have NUMBA_NUM_THREADS."""
@@ -55,35 +53,39 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     count = max(1, len(gpus)) if workers is None else size(workers, "the number of workers")
     if gpus and count > len(gpus):
         raise UsageError(f"there are {len(gpus)} GPUs for {count} workers; use that many, or device cpu")
-    threads = max(1, thread_count() // count)
+    threads = str(max(1, thread_count() // count))
     is_secured = find_spec("cryptography") is not None  # which Dask makes certificates with
-    security = library.Security.temporary() if is_secured else library.Security()
-    own = {"host": _HOST, "dashboard": False, "security": security, "protocol": "tls" if is_secured else "tcp"}
-    scheduler = {"cls": library.Scheduler, "options": own | {"dashboard_address": f"{_HOST}:0"}}
-    # two tasks at a time: one reads while the other computes
-    worker = own | {"nthreads": 2, "memory_limit": 0, "silence_logs": logging.CRITICAL}
-    spec = {}
-    for number in range(count):
-        share = {"CUDA_VISIBLE_DEVICES": gpus[number]} if gpus else {"NUMBA_NUM_THREADS": str(threads)}
-        spec[number] = {"cls": library.Nanny, "options": worker | {"env": share}}
-    settings = {f"distributed.nanny.pre-spawn-environ.{name}": str(threads) for name in _LIBRARIES}
-    with ExitStack() as stack:
-        stack.enter_context(dask_module("dask").config.set(settings))
+    options: dict[str, Any] = {
+        "n_workers": count,
+        "threads_per_worker": 2,  # two tasks at a time: one reads while the other computes
+        "host": "127.0.0.1",  # no other machine reaches the cluster
+        "security": library.Security.temporary() if is_secured else library.Security(),
+        "protocol": "tls" if is_secured else "tcp",
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": False},
+        "memory_limit": 0,
+        "env": {} if gpus else {"NUMBA_NUM_THREADS": threads},
+        "silence_logs": logging.CRITICAL,
+    }
+    settings = {f"distributed.nanny.pre-spawn-environ.{name}": threads for name in _LIBRARIES}
+    with dask_module("dask").config.set(settings):
         try:
-            cluster = library.SpecCluster(spec, scheduler, security=security, silence_logs=logging.CRITICAL)
-            client = library.Client(stack.enter_context(cluster), direct_to_workers=True)
-            client.register_plugin(_without_interrupts())
+            cluster = library.LocalCluster(**options)
         except (OSError, TimeoutError) as error:
             raise WorkerError(f"no cluster could be started on this machine ({error})") from error
-        yield stack.enter_context(client)
+        with cluster, library.Client(cluster, direct_to_workers=True) as client:
+            client.register_plugin(_plugin(gpus))
+            yield client
 
 
-def _without_interrupts() -> Any:
-    """Return Dask's plugin for workers that ignore a terminal's interrupt: this process ends them."""
+def _plugin(gpus: list[str]) -> Any:
+    """Return Dask's plugin for workers that see one GPU each, and ignore an interrupt: this process ends them."""
 
     class Plugin(dask_module("distributed").WorkerPlugin):  # type: ignore[misc]
         def setup(self, worker: Any) -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            if gpus:
+                os.environ["CUDA_VISIBLE_DEVICES"] = gpus[int(worker.name)]
 
     return Plugin()
 

@@ -1,27 +1,29 @@
-"""The work of a cluster's workers: a session in each process, and what it makes of rows."""
+"""The work of Dask's workers: a session in each process, and its outputs for rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparsenn import __version__
 from sparsenn.distributed.cluster.library import dask_module
-from sparsenn.distributed.cluster.rows import FileRows
-from sparsenn.distributed.digests import content_digest, file_digest, rows_digest
-from sparsenn.distributed.pieces import Piece
+from sparsenn.distributed.digests import content_digest
 from sparsenn.engine import Session
 from sparsenn.engine.options import Options
-from sparsenn.errors import InputError, UsageError, WorkerError
-from sparsenn.formats import Array
+from sparsenn.errors import UsageError, WorkerError
+from sparsenn.formats import CSR, Array
+from sparsenn.io import is_model, read_dataset, read_model
+from sparsenn.io.bounded import reading
+from sparsenn.io.tables.row_source import checked, faults_reported, opened_rows
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
+from sparsenn.runtime.storage import file_sha256
 
 MOST_SESSIONS = 4
 """Sessions that a process caches; the least recently used one goes first."""
@@ -29,14 +31,23 @@ MOST_SESSIONS = 4
 _lock = Lock()
 
 
-class Sizes(NamedTuple):
-    """Widths, number of layers, multiply-adds of one input, and whether a network is computed in float64 by default."""
+@dataclass(frozen=True)
+class FileRows:
+    """Rows of a file, by its absolute path, that a worker reads: from `first`, counted from 0, to before `last`."""
 
-    inputs: int
-    outputs: int
-    layers: int
-    edges: int
-    needs_float64: bool = False
+    path: str
+    width: int
+    first: int
+    last: int
+
+    def read(self) -> CSR | Array:
+        """Return the rows."""
+        _check_there(Path(self.path))
+        with opened_rows(self.path, self.width) as source:
+            if source.rows is None or source.rows < self.last:
+                raise WorkerError(f"{self.path}: has {source.rows} rows there, not {self.last:,} or more; copy it")
+            with faults_reported(self.path, self.first):
+                return checked(next(source.pieces(self.last - self.first, self.first)))
 
 
 @dataclass(frozen=True)
@@ -55,15 +66,6 @@ class Work:
     prepare: Callable[[Any], Any] | None = field(default=None, compare=False)
     version: str = __version__
 
-    def begin(self, part: Any = None) -> tuple[Session, Any, str]:
-        """Return this process's session, and the rows of a part, read from a file, prepared, and their digest."""
-        with _worker_named():
-            with _lock:
-                session = _session_of(self)
-            rows = part.read() if isinstance(part, FileRows) else part
-        digest = "" if rows is None else rows_digest(rows)  # preparing may change the rows themselves
-        return session, rows if self.prepare is None or rows is None else self.prepare(rows), digest
-
 
 def work_for(
     network: Network | str | os.PathLike[str], options: Options, prepare: Callable[[Any], Any] | None = None
@@ -76,31 +78,25 @@ def work_for(
     path = Path(os.path.abspath(network))  # noqa: PTH100  not resolved: workers may have other links
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a file (challenge convert makes one), or sparsenn.load(…).network")
-    return Work(file_digest(path), options, os.fspath(path), prepare)
-
-
-def sizes_of(work: Work) -> Sizes:
-    """Open a session, and return the sizes of its network."""
-    network = work.begin()[0].network
-    return Sizes(network.inputs, network.outputs, len(network), network.multiply_adds, network.needs_float64)
+    with reading(path):
+        return Work(file_sha256(path), options, os.fspath(path), prepare)
 
 
 def block_of(part: Any, work: Work, form: str) -> Any:
-    """Return the outputs of rows: dense, or csr of SciPy."""
-    session, rows, _ = work.begin(part)
+    """Return the outputs of rows, or of those that a part of a file holds: dense, or csr of SciPy."""
+    try:
+        with _lock:
+            session = _session_of(work)
+        rows: Any = part.read() if isinstance(part, FileRows) else part
+    except WorkerError as error:
+        place = "in this process"
+        with suppress(ValueError):
+            place = dask_module("distributed").get_worker().address
+        raise WorkerError(f"worker {place}: {error}") from error
+    rows = rows if work.prepare is None else work.prepare(rows)
     if form == "dense":
         return session(rows, form=form)
     return session.run(rows, statistics=False).outputs.to_scipy()  # rows of zeros are never made
-
-
-def piece_of(part: Any, work: Work, wanted: str) -> tuple[Piece, Array | None]:
-    """Return the record of rows, and of their outputs `all`, `classes` (the largest of each row), or `none`."""
-    session, rows, digest = work.begin(part)
-    result = session.run(rows, statistics=False)
-    outputs = None if wanted == "none" else result.dense
-    if outputs is not None and wanted == "classes":
-        outputs = outputs.argmax(axis=1)
-    return Piece(result.inputs, digest, result.categories.tolist()), outputs
 
 
 @lru_cache(maxsize=MOST_SESSIONS)
@@ -110,31 +106,26 @@ def _session_of(work: Work) -> Session:
             f"sparsenn is {__version__} there, and {work.version} where the tasks are made; install the same version "
             "on both"
         )
-    network = work.source if isinstance(work.source, Network) else _read(Path(work.source), work.digest)
-    return Session._anew(network, work.options, in_order=True)
+    return Session._anew(network_of(work), work.options, in_order=True)
 
 
-def _read(path: Path, digest: str) -> Network:
-    try:
-        found = file_digest(path)
-    except InputError as error:
-        raise WorkerError(f"{error}; copy the file there, or put it on a shared disk") from error
-    if found != digest:
-        raise WorkerError(f"{path}: is a different file there (SHA-256 {found[:12]}…, not {digest[:12]}…); copy it")
-    from sparsenn.io import is_model, read_dataset, read_model
-
+def network_of(work: Work) -> Network:
+    """Return the network of some work, which may be that of a file."""
+    if isinstance(work.source, Network):
+        return work.source
+    path = Path(work.source)
+    _check_there(path)
+    with reading(path):
+        found = file_sha256(path)
+    if found != work.digest:
+        raise WorkerError(
+            f"{path}: is a different file there (SHA-256 {found[:12]}…, not {work.digest[:12]}…); copy it"
+        )
     read: Any = read_model(path) if is_model(path) else read_dataset(path, limit_inputs=1)
     network: Network = read.network
     return network
 
 
-@contextmanager
-def _worker_named() -> Iterator[None]:
-    """Have what keeps a worker from its work name the worker."""
-    try:
-        yield
-    except WorkerError as error:
-        place = "in this process"
-        with suppress(ValueError):
-            place = dask_module("distributed").get_worker().address
-        raise WorkerError(f"worker {place}: {error}") from error
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise WorkerError(f"{path}: no such file there; copy it there, or put it on a shared disk")
