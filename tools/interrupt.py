@@ -4,11 +4,11 @@
     tools/interrupt.py [--runs N] [--seed S] [--seconds S] [--json FILE] [VERB ...]
 
 Each verb is run to its end once; that gives the bits that are right, and how long it takes. Then it is started N times
-for each signal, which comes at a random moment, or shortly after a temporary folder has appeared; every other time over
+for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
-signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary
-folders, or some of the files that a verb adds to a folder of the user's. Then the verb is run again, training and
-streaming with --resume: it must end well with the same bits, and all temporary folders must be gone.
+signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporaries,
+or some of the files that a verb adds to a folder of the user's. Then the verb is run again, training and streaming with
+--resume: it must end well with the same bits, and leave no temporaries.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
 1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
@@ -298,6 +298,8 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
         if number == signal.SIGKILL and verb.adds and found != right:
             for name in found:
                 (work / name).unlink()
+        for path in temporaries(work):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         again = "is there already" if found == right else None
         code = ended(started(verb, work, log))
         said = log.read_text(errors="replace")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TextIO, TypeVar, cast
+from typing import NoReturn, ParamSpec, TextIO, TypeVar
 
 from sparsenn.cli.signals import Stopped, end_at_once, stopped
 from sparsenn.errors import SparseNNError
@@ -35,25 +35,6 @@ class ExitCode(IntEnum):
 
 _STOPPED = {ExitCode.HUNG_UP: "the terminal is closed", ExitCode.TERMINATED: "terminated"}
 """What is said of a signal, by the exit code; of all others that the program was interrupted."""
-
-
-class _Unfailing:
-    """A stream, stderr, that takes no failure amiss: what cannot be said there can be said nowhere."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def guarded(verb: Callable[P, R]) -> Callable[P, R]:
@@ -117,17 +98,13 @@ def _source(error: ImportError) -> str:
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr safe to write to: present, and never failing on a character they cannot encode.
-
-    A failure of stdout is an error of the program; one of stderr, such as a full disk, is passed over.
-    """
+    """Make stdout and stderr safe to write to: present, and never failing on a character they cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         stream: TextIO = getattr(sys, name)
         with suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
-    sys.stderr = cast(TextIO, _Unfailing(sys.stderr))
 
 
 def finish(code: int) -> int:

@@ -22,7 +22,7 @@ from sparsenn.errors import FileFormatError
 from sparsenn.io.hdf5.dataset import read_dataset, write_dataset
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
-from sparsenn.runtime.storage import make_cache_folder, remove_stale
+from sparsenn.runtime.storage import make_cache_folder
 
 GENERATION = 1
 """Part of the files' names: to be raised whenever the same name would come out different."""
@@ -71,7 +71,6 @@ def named_file(name: str, progress: Progress = silent, truth: bool = True) -> Pa
     """
     neurons, layers = parse_name(name)
     folder = cache_folder() / "datasets"
-    remove_stale(folder)
     kind = "mnist" if _cached(folder, name, "mnist").exists() else input_kind(neurons)
     path = _cached(folder, name, kind)
     pending = path.with_name(f"{path.name}.truth.json")

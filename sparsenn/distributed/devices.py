@@ -6,9 +6,9 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -271,7 +271,7 @@ class Sessions:
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
                 return lambda rows, stopping: session._fill(taken, *rows, target, stopping.check)
 
-            with closing(self.shared(fill, pieces, len(pieces))) as finished:
+            with self.shared(fill, pieces, len(pieces)) as finished:
                 for _ in finished:
                     pass
             outputs: Any = target(np.float32)
@@ -317,7 +317,7 @@ class Sessions:
 
             results: dict[tuple[int, int], Result] = {}
             spent, done = Seconds(), 0
-            with closing(self.shared(run, pieces, len(pieces))) as finished:
+            with self.shared(run, pieces, len(pieces)) as finished:
                 for rows, result in finished:
                     results[rows], spent, done = result, spent + result.seconds, done + result.inputs
                     report("rows", done, taken.count)
@@ -354,7 +354,7 @@ class Sessions:
 
     def shared(
         self, worker: Callable[[Session], Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int
-    ) -> Generator[tuple[Item, Value], None, None]:
+    ) -> AbstractContextManager[Iterator[tuple[Item, Value]]]:
         """Have all sessions do items as they become free, each in its own thread; see `sharing.shared`.
 
         Parameters
@@ -368,8 +368,8 @@ class Sessions:
 
         Returns
         -------
-        generator
-            Yields each item that is done with what was made of it, in the order of their ends.
+        context manager
+            Of an iterator over the items that are done with what was made of them, in the order of their ends.
         """
         return shared(self._threads, [worker(session) for session in self._sessions], items, ahead)
 

@@ -1,22 +1,19 @@
 """Work shared by threads: items handed out as threads become free, and what becomes of them, in one place.
 
-What the main thread uses here are queues that are written in C, and plain flags. Python's `Queue`, `Semaphore` and
-`Event` are written in Python: a signal whose handler raises an exception in them can leave their lock taken for ever,
-and `Thread.join` and `Thread.is_alive`, so interrupted, may take a thread that runs for one that has ended.
+What the main thread waits at are queues that are written in C: a signal whose handler raises an exception in Python's
+own `Queue`, `Semaphore` or `Event` can leave their lock taken for ever.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sparsenn.runtime.interrupts import held_signals
 
@@ -26,8 +23,6 @@ Value = TypeVar("Value")
 SWITCH_SECONDS = 1e-4
 """After which a thread that runs Python code gives way to others, while one reads ahead. A reader needs the interpreter
 for moments only, but many times an item: after Python's own 5 ms each, it would wait longer than it reads."""
-
-CHECK_SECONDS = 1e-3  # between two checks whether threads have ended
 
 _switch_seconds: list[float] = []
 """What was found by those that read ahead, to be put back; one each."""
@@ -60,70 +55,17 @@ class _Ended:
     error: BaseException | None = None
 
 
-def _room_for(count: int) -> SimpleQueue[None]:
-    """Return a queue that so many can be taken from before one has to be put back."""
-    room: SimpleQueue[None] = SimpleQueue()
-    for _ in range(count):
-        room.put(None)
-    return room
-
-
-class _Shared(Generic[Item, Value]):
-    """Items that threads take one by one, and what they make of them."""
-
-    def __init__(self, items: Iterable[Item], most: int) -> None:
-        self.stopping = Stopping()
-        self.done: SimpleQueue[tuple[Item, Value] | _Ended] = SimpleQueue()
-        self.room = _room_for(most)
-        self.over: list[bool] = []  # one for each thread that does nothing more
-        self._items, self._turns = iter(items), threading.Lock()
-
-    def work(self, make: Callable[[Item, Stopping], Value]) -> None:
-        """Do items until none is left."""
-        error: BaseException | None = None
-        try:
-            while self._do_next(make):
-                pass
-        except _StoppedError:
-            pass
-        except BaseException as failure:
-            error = failure
-        self.over.append(True)
-        self.done.put(_Ended(error))
-
-    def _do_next(self, make: Callable[[Item, Stopping], Value]) -> bool:
-        """Do an item; returns whether there was one."""
-        self.room.get()
-        self.stopping.check()
-        with self._turns:
-            try:
-                item = next(self._items)
-            except StopIteration:
-                self.room.put(None)
-                return False
-        self.stopping.check()
-        self.done.put((item, make(item, self.stopping)))
-        return True
-
-    def end(self, begun: int) -> None:
-        """Have threads stop at their next check, and wait until all that have begun have stopped."""
-        self.stopping.ask()
-        for _ in range(begun):
-            self.room.put(None)
-        while len(self.over) < begun:
-            time.sleep(CHECK_SECONDS)
-
-
+@contextmanager
 def shared(
     threads: Sequence[Executor],
     workers: Sequence[Callable[[Item, Stopping], Value]],
     items: Iterable[Item],
     ahead: int = 0,
-) -> Generator[tuple[Item, Value], None, None]:
+) -> Iterator[Iterator[tuple[Item, Value]]]:
     """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
 
-    Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and do
-    nothing more when this returns, or raises what the first one raised.
+    Where one fails, the iteration raises what the first one raised. When the block ends the threads stop at their next
+    check, and do nothing more when it is left.
 
     Parameters
     ----------
@@ -132,26 +74,52 @@ def shared(
     items : taken one by one, in one thread at a time.
     ahead : how many may be done, or be under way, beside one a thread, before what was made of them is asked for.
     """
-    state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
-    begun = 0
-    try:
-        with held_signals():
-            for thread, make in zip(threads, workers, strict=True):
-                thread.submit(state.work, make)
-                begun += 1
-        left = begun
-        while left:
-            found = state.done.get()
+    stopping, lock, left = Stopping(), threading.Lock(), iter(items)
+    done: SimpleQueue[tuple[Item, Value] | _Ended] = SimpleQueue()
+    room: SimpleQueue[None] = SimpleQueue()
+    begun: list[Future[None]] = []
+
+    def work(make: Callable[[Item, Stopping], Value]) -> None:
+        error: BaseException | None = None
+        try:
+            while True:
+                room.get()
+                stopping.check()
+                with lock:
+                    item = next(left)
+                stopping.check()
+                done.put((item, make(item, stopping)))
+        except StopIteration:
+            room.put(None)
+        except BaseException as failure:
+            error = failure
+        done.put(_Ended(error))
+
+    def finished() -> Iterator[tuple[Item, Value]]:
+        running = len(begun)
+        while running:
+            found = done.get()
             if not isinstance(found, _Ended):
                 yield found
-                state.room.put(None)
+                room.put(None)
             elif found.error is not None:
                 raise found.error
             else:
-                left -= 1
+                running -= 1
+
+    for _ in range(len(workers) + ahead):
+        room.put(None)
+    try:
+        with held_signals():
+            for thread, make in zip(threads, workers, strict=True):
+                begun.append(thread.submit(work, make))
+        yield finished()
     finally:
         with held_signals():
-            state.end(begun)
+            stopping.ask()
+            for _ in begun:
+                room.put(None)
+            wait(begun)
 
 
 @contextmanager
@@ -160,27 +128,12 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
 
     What the iteration over the items raises is raised where the next one is asked for.
     """
-    state: _Shared[Item, None] = _Shared(items, most + 1)  # one is read while others wait
-    begun: list[bool] = []
-
-    def taken() -> Iterator[Item]:
-        while not isinstance(found := state.done.get(), _Ended):
-            state.room.put(None)
-            yield found[0]
-        if found.error is not None:
-            raise found.error
-
-    work = partial(state.work, lambda item, stopping: None)
-    thread = threading.Thread(target=work, name="sparsenn reads", daemon=True)
-    try:
-        with held_signals():
-            thread.start()
-            begun.append(True)
-        with _quick_switches():
-            yield taken()
-    finally:
-        with held_signals():
-            state.end(len(begun))
+    with (
+        ThreadPoolExecutor(1, "sparsenn reads") as thread,
+        shared([thread], [lambda item, stopping: None], items, most + 1) as taken,
+        _quick_switches(),
+    ):
+        yield (item for item, _ in taken)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -286,7 +286,7 @@ class _Run:
         results: dict[int, Result] = {}
         spent = Seconds()
         done, task = sum(piece.rows for piece in reading.earlier.values()), f"run {reading.path.name}"
-        with closing(self._sessions.shared(self._worker, reading.work, 1)) as finished:
+        with self._sessions.shared(self._worker, reading.work, 1) as finished:
             for piece, (result, outputs) in finished:
                 if self._pieces is not None:
                     categories = (piece.number * reading.size + result.categories).tolist()

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -79,7 +79,7 @@ def test_a_reader_that_starts() -> None:
 @pytest.mark.usefixtures("interrupted_starts")
 def test_threads_that_share_work() -> None:
     threads = [ThreadPoolExecutor(1, "shares") for _ in range(2)]
-    with pytest.raises(Stop), closing(shared(threads, [lambda item, stopping: item] * 2, endless(), 1)) as items:
+    with pytest.raises(Stop), shared(threads, [lambda item, stopping: item] * 2, endless(), 1) as items:
         next(items)
     with no_thread_is_left("shares"):
         for thread in threads:

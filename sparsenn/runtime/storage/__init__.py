@@ -1,13 +1,6 @@
 """Storage: how files are written, where the user's cache is, and its small records."""
 
-from sparsenn.runtime.storage.atomic import (
-    adding_to,
-    check_replaceable,
-    is_stream,
-    open_to_write,
-    remove_stale,
-    replacing,
-)
+from sparsenn.runtime.storage.atomic import adding_to, check_replaceable, is_stream, open_to_write, replacing
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 from sparsenn.runtime.storage.paths import check_path, link_target, same_file
@@ -32,7 +25,6 @@ __all__ = [
     "package_version",
     "read_record",
     "remove_files",
-    "remove_stale",
     "replacing",
     "same_file",
     "write_record",

@@ -1,14 +1,12 @@
 """Files written whole or not at all: a temporary is flushed to disk, then renamed. All writing goes through here.
 
-A temporary is in a hidden folder beside its target, which only its owner may enter and which is locked while in use.
-A killed process leaves the folder behind, unlocked: the next process that writes there removes it.
+A temporary is hidden, and beside its target. Only a process that is killed leaves it there.
 """
 
 from __future__ import annotations
 
 import atexit
 import errno
-import fcntl
 import gzip
 import os
 import re
@@ -16,28 +14,25 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
 from typing import IO
 
 from sparsenn.errors import ResourceError
+from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.storage.paths import check_path, link_target, open_descriptor
 
 _GZIP_LEVEL = 6  # the gzip program's own
 
-TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")  # names of temporary folders
-
 _live: set[Path] = set()
-"""Temporary folders of this process; its end removes those whose removal was interrupted."""
+"""Temporaries of this process; its end removes those whose removal was interrupted."""
 os.register_at_fork(after_in_child=_live.clear)
 
 _REMEDIES = {
     errno.ENOENT: "its folder does not exist; make it first",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EEXIST: "a file of that name is in the way; remove it or choose another name",
-    errno.ENOTEMPTY: "something was put there meanwhile; choose another folder",
     errno.EISDIR: "it is a folder; give the name of a file",
     errno.EACCES: "no permission; choose a folder that you may write to",
     errno.EPERM: "no permission; choose a folder that you may write to",
@@ -69,19 +64,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     check_path(path)
     with explained(path):
-        if is_stream(path):
-            with _temporary_folder(Path(gettempdir())) as folder:
-                yield _new_file(folder)
-                _append(_new_file(folder), path)
-            return
-        target = link_target(path)
-        if target.is_dir():
+        target = None if is_stream(path) else link_target(path)
+        if target is not None and target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
-        if target.exists() and not target.is_file():
+        if target is not None and target.exists() and not target.is_file():
             raise ResourceError(f"cannot write {path}: it is a socket or a disk; give the name of a plain file")
-        with _temporary_folder(target.parent) as folder:
-            temporary = _new_file(folder)
+        with _temporary(Path(gettempdir()) if target is None else target.parent) as temporary:
+            is_new = target is not None and not target.exists()
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o666 if is_new else 0o600))
             yield temporary
+            if target is None:
+                _append(temporary, path)
+                return
             with temporary.open("r+b") as file:
                 os.fsync(file.fileno())  # before its name appears: a power cut must not leave an empty file
             if target.exists():
@@ -91,11 +85,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield an empty folder whose content moves into `folder` when the block ends: all of it, or after a failure none.
+    """Yield an empty folder whose content moves into `folder` when the block ends, and not at all where it fails.
 
     Files in it are to be written by `replacing`. A `folder` that is absent appears with all of its content at once.
-    Nothing in `folder` is overwritten. Only a process that is killed between two moves into a folder that was there
-    leaves some of the files, each of them whole.
+    Nothing in `folder` is overwritten.
     """
     check_path(folder, "the folder")
     with explained(folder):
@@ -103,15 +96,19 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
         exists = target.exists()
         if exists and not target.is_dir():
             raise FileExistsError(errno.EEXIST, "is a file")
-        with _temporary_folder(target if exists else target.parent) as temporary:
-            staging = temporary / "new"
+        with _temporary(target if exists else target.parent) as staging:
             staging.mkdir()
-            with _named(staging, folder):
-                yield staging
-            if exists:
-                _move(staging, target)
-            else:
+            yield staging
+            if not exists:
                 staging.rename(target)
+                return
+            names = sorted(path.name for path in staging.iterdir())
+            taken = [name for name in names if (target / name).exists()]
+            if taken:
+                raise ResourceError(f"cannot write {target / taken[0]}: it exists already; remove it first")
+            with held_signals():
+                for name in names:
+                    (staging / name).rename(target / name)
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
@@ -120,59 +117,29 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def _temporary_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder in `folder` that only its owner may enter, and remove it when the block ends."""
-    remove_stale(folder)
-    path, lock = _locked_folder(folder)
+def _temporary(folder: Path) -> Iterator[Path]:
+    """Yield a path in a folder where nothing is yet; what is there when the block ends is removed."""
+    path = folder / f".sparsenn-{token_hex(8)}.part"
+    _live.add(path)
     try:
-        try:
-            yield path
-        finally:
-            os.close(lock)
+        yield path
     finally:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-        _live.discard(path)
-
-
-def _locked_folder(folder: Path) -> tuple[Path, int]:
-    """Make a folder that no other process removes as stale; return it and the descriptor that holds its lock."""
-    while True:
-        path = folder / f".sparsenn-{token_hex(8)}.part"
-        _live.add(path)
-        path.mkdir(0o700)
-        with suppress(FileNotFoundError):  # another process has found it before it was locked
-            lock = os.open(path, os.O_RDONLY)
-            with suppress(OSError):  # some file systems have no locks: nothing is removed there as stale
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.is_dir():
-                return path, lock
-            os.close(lock)
-        _live.discard(path)
-
-
-@cache
-def remove_stale(folder: Path) -> None:
-    """Remove the temporary folders of this user that killed processes left in a folder; once in a process."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for path in [entry.path for entry in entries if TEMPORARY_NAME.fullmatch(entry.name)]:
-            with suppress(OSError):
-                _remove_unless_locked(path)
-
-
-def _remove_unless_locked(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        if os.fstat(descriptor).st_uid == os.geteuid():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path)
-    finally:
-        os.close(descriptor)
+    else:
+        with suppress(OSError):
+            path.unlink()
+    _live.discard(path)
 
 
 @atexit.register
 def _remove_live() -> None:
     for path in list(_live):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
 class _NotWrittenError(Exception):
@@ -187,8 +154,8 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 def check_writable(folder: Path) -> None:
     """Refuse a folder that no file can be made in."""
-    with explained(folder), _temporary_folder(folder):
-        pass
+    with explained(folder), _temporary(folder) as path:
+        path.touch()
 
 
 @contextmanager
@@ -205,13 +172,6 @@ def open_to_write(temporary: Path, path: str | os.PathLike[str]) -> Iterator[IO[
             yield zipped
 
 
-def _new_file(folder: Path) -> Path:
-    """Return the path of a file in a temporary folder, made with the permissions of any new file."""
-    path = folder / "new"
-    path.touch()
-    return path
-
-
 def _append(content: Path, path: str | os.PathLike[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -220,30 +180,6 @@ def _append(content: Path, path: str | os.PathLike[str]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND) if number is None else os.dup(number)
     with content.open("rb") as source, os.fdopen(descriptor, "wb") as target:
         shutil.copyfileobj(source, target)
-
-
-def _move(staging: Path, target: Path) -> None:
-    names = sorted(path.name for path in staging.iterdir())
-    taken = [name for name in names if (target / name).exists()]
-    if taken:
-        raise ResourceError(f"cannot write {target / taken[0]}: it exists already; remove it first")
-    try:
-        for name in names:
-            (staging / name).rename(target / name)
-    except BaseException:
-        for name in names:
-            if not (staging / name).exists():
-                (target / name).rename(staging / name)
-        raise
-
-
-@contextmanager
-def _named(staging: Path, folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Have messages name the folder that files will be in."""
-    try:
-        yield
-    except ResourceError as error:
-        raise ResourceError(str(error).replace(f"{staging}{os.sep}", f"{Path(folder)}{os.sep}")) from error
 
 
 @contextmanager
