@@ -181,13 +181,14 @@ def _cupy() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.runtime.inventory import check_first_device, cupy_version, driver_version
+    from sparsenn.backends.cuda.runtime.availability import check_device
+    from sparsenn.backends.cuda.runtime.inventory import cupy_version, driver_version
     from sparsenn.errors import DeviceError
 
     if driver_version() is None or cupy_version() is None:
         return
     try:
-        check_first_device()
+        check_device(0)
     except DeviceError as error:
         yield Finding("gpu", "usable", False, "no", str(error), failed=True)
     else:

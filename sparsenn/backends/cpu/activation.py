@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,16 @@ def activation_code(activation: Activation) -> tuple[int, float]:
     if row is None:
         raise UsageError(f"the CPU kernels do not know the activation {activation}")
     return ACTIVATIONS.index(type(row)), row.parameter
+
+
+def unknown_activation(layers: Sequence[Any]) -> str | None:
+    """Return why a layer's activation cannot be computed; None if all can."""
+    try:
+        for layer in layers:
+            activation_code(layer.activation)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 _LINE = """\

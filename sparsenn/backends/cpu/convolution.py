@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import activation_code
+from sparsenn.backends.cpu.activation import unknown_activation
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_taps import work_of
 from sparsenn.backends.cpu.processor import PANELS
@@ -14,7 +14,6 @@ from sparsenn.backends.kernel_records import ConvolutionKernel, Shapes
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import FLOAT_BYTES
-from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, ImageLayer, MaxPool2d, Multiply
 from sparsenn.layers.activation_names import table_row
@@ -33,14 +32,6 @@ def _seconds_direct(machine: Machine, layer: Conv2d, image: Image) -> float:
     return PANELS.seconds(machine, work_of(layer) * prod(outputs[2:]), FLOAT_BYTES * (prod(image) + prod(outputs)), 0)
 
 
-def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None:
-    try:
-        activation_code(layer.activation)
-    except UsageError as error:
-        return str(error)
-    return None
-
-
 def _fuses(layer: ImageLayer, shapes: Shapes) -> bool:
     kinds = MaxPool2d | AvgPool2d | Flatten | Concatenate | Add | Multiply
     known = not isinstance(layer, Add | Multiply) or table_row(layer.activation) is not None
@@ -57,7 +48,7 @@ DIRECT = register(
         run_stack=run_graph,
         auto=True,
         seconds=_seconds_direct,
-        why_not=_why_not_direct,
+        why_not=lambda machine, layer, image: unknown_activation([layer]),
         reproducible=True,
     )
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code, unknown_activation
 from sparsenn.backends.cpu.incoming import sparse_to_dense
 from sparsenn.backends.cpu.processor import CACHE_BYTES, THREAD_WORK, shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
@@ -25,7 +25,7 @@ from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.prior import CACHED, Prior
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
-from sparsenn.errors import ShapeError, UsageError
+from sparsenn.errors import ShapeError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import Identity, Linear, ReLU
@@ -302,15 +302,6 @@ def seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: floa
     return shared_seconds(PRIOR, machine, threads, rows * edges, FLOAT_BYTES * (weights + values))
 
 
-def _why_not(machine: Machine, layers: Sequence[Linear]) -> str | None:
-    try:
-        for layer in layers:
-            activation_code(layer.activation)
-    except UsageError as error:
-        return str(error)
-    return None
-
-
 REGISTER_TILED = register(
     DenseKernel(
         name="register_tiled",
@@ -320,7 +311,7 @@ REGISTER_TILED = register(
         auto=True,
         seconds=seconds,
         sparse_rows=True,
-        why_not=_why_not,
+        why_not=lambda machine, layers: unknown_activation(layers),
         reproducible=True,
     )
 )

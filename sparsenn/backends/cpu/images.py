@@ -20,28 +20,24 @@ _PARTIAL_SUMS = 8
 """Float64 sums that layer normalisation adds up at a time: one register of AVX-512, or two of AVX2."""
 
 
-def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Run a layer of images that is no convolution, on (rows, inputs) float32; `Flatten` returns the features."""
-    return _run(layer, shape, *matrices)
-
-
 @singledispatch
-def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+def run_layer(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+    """Run a layer of images that is no convolution, on (rows, inputs) float32; `Flatten` returns the features."""
     raise UsageError(f"the CPU backend does not know the layer {type(layer).__name__}")
 
 
-@_run.register
+@run_layer.register
 def _(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     return combine(layer, matrices)
 
 
-@_run.register
+@run_layer.register
 def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
     layer.output_shape((features.shape[0], *shape))
     return features
 
 
-@_run.register
+@run_layer.register
 def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
@@ -54,7 +50,7 @@ def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     return outputs
 
 
-@_run.register
+@run_layer.register
 def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     run = _log_softmax if isinstance(layer, LogSoftmax) else _softmax
@@ -62,7 +58,7 @@ def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     return outputs
 
 
-@_run.register
+@run_layer.register
 def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     inputs, results = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
@@ -75,7 +71,7 @@ def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
     return outputs
 
 
-@_run.register
+@run_layer.register
 def _(layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
     return run_graph(_graph(layer, shape), features)
 

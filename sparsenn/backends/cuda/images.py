@@ -94,17 +94,13 @@ class NormParameters:
         return cls(layer, *to_device([layer.scale, layer.shift]))
 
 
-def run_layer(layer: ImageLayer | NormParameters, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Run a layer of images that is no convolution; returns (rows, outputs), of `Flatten` the features themselves."""
-    return _run(layer, shape, *matrices)
-
-
 @singledispatch
-def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+def run_layer(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+    """Run a layer of images that is no convolution; returns (rows, outputs), of `Flatten` the features themselves."""
     raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
 
 
-@_run.register
+@run_layer.register
 def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Add or multiply by one kernel, by CuPy's functions where that lacks the activation; concatenate by copies."""
     if isinstance(layer, ForeignLayer):
@@ -121,13 +117,13 @@ def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) ->
         return combined
 
 
-@_run.register
+@run_layer.register
 def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
     layer.output_shape((features.shape[0], *shape))
     return features
 
 
-@_run.register
+@run_layer.register
 def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
@@ -136,7 +132,7 @@ def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     return outputs
 
 
-@_run.register
+@run_layer.register
 def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
     window, stride, padding, _ = layer.sliding_window
     outputs, (channels, height, width) = _outputs(layer, shape, features)
@@ -162,7 +158,7 @@ def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features:
     return even and layer.sliding_window[:3] == ((2, 2), (2, 2), (0, 0))
 
 
-@_run.register
+@run_layer.register
 def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     rows, width = features.shape
@@ -173,7 +169,7 @@ def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Ar
     return outputs
 
 
-@_run.register
+@run_layer.register
 def _normalise(parameters: NormParameters, shape: tuple[int, ...], features: Array) -> Array:
     layer = parameters.layer
     outputs, _ = _outputs(layer, shape, features)

@@ -10,5 +10,5 @@ from typing import Any
 
 @cache
 def driver() -> Any:
-    """Load the driver's library, which CuPy has loaded before."""
+    """Load the library of the driver; OSError without one."""
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from importlib.metadata import distributions
 from typing import Any
 
-from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.driver import driver
 from sparsenn.errors import DeviceError
-
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"  # CUDA's driver, which comes with a GPU's
 
 _NAME_BYTES = 256
 
 
 def driver_version() -> str | None:
     """Return the newest CUDA that the driver knows, such as 13.0; None without a driver, DeviceError if it fails."""
-    driver = _driver()
-    if driver is None:
+    cuda = _driver()
+    if cuda is None:
         return None
     number = ctypes.c_int()
-    _call(driver.cuDriverGetVersion, ctypes.byref(number))
+    _call(cuda.cuDriverGetVersion, ctypes.byref(number))
     return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
 
 def gpu_names() -> list[str]:
     """Return the names of the GPUs that the driver shows; none without a driver, DeviceError if it fails."""
-    driver = _driver()
-    if driver is None:
+    cuda = _driver()
+    if cuda is None:
         return []
     count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
-    _call(driver.cuInit, 0)
-    _call(driver.cuDeviceGetCount, ctypes.byref(count))
+    _call(cuda.cuInit, 0)
+    _call(cuda.cuDeviceGetCount, ctypes.byref(count))
     names = []
     for index in range(count.value):
-        _call(driver.cuDeviceGet, ctypes.byref(device), index)
-        _call(driver.cuDeviceGetName, name, _NAME_BYTES, device)
+        _call(cuda.cuDeviceGet, ctypes.byref(device), index)
+        _call(cuda.cuDeviceGetName, name, _NAME_BYTES, device)
         names.append(name.value.decode(errors="replace"))
     return names
 
@@ -62,14 +59,9 @@ def compiler_version() -> str:
     return ".".join(map(str, cupy().cuda.nvrtc.getVersion()))
 
 
-def check_first_device() -> None:
-    """Refuse the first GPU where it cannot be used, as `check_device` does."""
-    check_device(0)
-
-
 def _driver() -> Any:
     try:
-        return ctypes.CDLL(LIBRARY)
+        return driver()
     except OSError:
         return None
 

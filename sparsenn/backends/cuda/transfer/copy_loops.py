@@ -14,6 +14,7 @@ import numba
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from sparsenn.backends.cuda.runtime.driver import driver as cuda_driver
 from sparsenn.runtime.jit import compiled, example
 
 
@@ -57,7 +58,7 @@ class Stages(NamedTuple):
 @cache
 def driver() -> Driver:
     """Find the functions in the CUDA driver that this process has loaded, and in its C library."""
-    cuda = ctypes.CDLL("libcuda.so.1")
+    cuda = cuda_driver()
     names = "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize"
     found = [*(getattr(cuda, name) for name in names), ctypes.CDLL(None).memcpy]
     return Driver(*(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found))
