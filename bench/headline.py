@@ -160,7 +160,6 @@ def _beside(tables: Tables, task: str, name: str, key: str) -> Compared:
         "openvino": "OpenVINO",
         "deepsparse": "DeepSparse 1.8",
         "torch": "PyTorch",
-        "scipy": "SciPy",
     }
     milliseconds, peer = min((row[each], name) for each, name in names.items() if row.get(each) is not None)
     return Compared("practitioner", f"{task}, CPU", peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)

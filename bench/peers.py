@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -325,13 +325,12 @@ def torch_graph(call: Call) -> Call | None:
     return launch
 
 
-def fused_call(layers: Sequence[tuple[Any, Any, bool]], rows: Any) -> Call:
-    """Return products by cuBLASLt that add the bias and apply ReLU.
-
-    Parameters
-    ----------
-    layers : weights (outputs, inputs), bias, and whether ReLU follows.
-    """
+def _fused(dense: Network, peer: TorchNetwork, rows: Any) -> Call:
+    """Return products by cuBLASLt that add the bias and apply ReLU."""
+    layers = [
+        (peer.transposed(layer.weights), peer.tensor(layer.bias_vector()), isinstance(layer.activation, ReLU))
+        for layer in dense
+    ]
 
     def run() -> Any:
         values = rows
@@ -341,14 +340,6 @@ def fused_call(layers: Sequence[tuple[Any, Any, bool]], rows: Any) -> Call:
         return values
 
     return _without_gradients(run)
-
-
-def _fused(dense: Network, peer: TorchNetwork, rows: Any) -> Call:
-    layers = [
-        (peer.transposed(layer.weights), peer.tensor(layer.bias_vector()), isinstance(layer.activation, ReLU))
-        for layer in dense
-    ]
-    return fused_call(layers, rows)
 
 
 def _sparse(network: Network, device: str, rows: Any) -> Call:

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Record a table, as ./tools/bench TABLE [OPTION ...] does; with --help, its options.
 
-Each cell of the table is one benchmark of `bench_cells.py`. Its outputs are checked before it is timed; a cell that
-fails costs the others nothing. The result file is written after each cell. Options of pytest-benchmark are passed on.
+Each case of the table is one benchmark of `bench_cells.py`. Its outputs are checked before it is timed; a case that
+fails costs the others nothing. The result file is written after each case. Options of pytest-benchmark are passed on.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -19,14 +19,17 @@ from typing import Any
 
 import pytest
 from recorders import RECORDERS
-from results_file import Column, ResultError, commit_of_tree, read_results, results_path, write_results
+from results_file import ROOT, Column, ResultError, commit_of_tree, read_results, results_path, write_results
 from timing import Timer
 
 from sparsenn.errors import SparseNNError
 
-__all__ = ["Row", "Run", "Table", "WrongAnswerError", "count", "main", "run_of", "set_speedups"]
+__all__ = ["Case", "Row", "Run", "Table", "WrongAnswerError", "count", "main", "run_of"]
 
 HERE = Path(__file__).resolve().parent
+
+DATA = Path(os.environ.get("SPARSENN_TEST_DATA") or ROOT.parent / "shared" / "data")
+"""Where data is looked for: the folders abalone, mnist, networks and the official network."""
 
 Row = dict[str, Any]
 
@@ -36,56 +39,51 @@ class WrongAnswerError(Exception):
 
 
 @dataclass(frozen=True)
+class Case:
+    """A line of a table.
+
+    Parameters
+    ----------
+    name : names it on the command line.
+    columns : what its row holds before anything is measured: network, rows, precision and the like.
+    measure : checks and times it; returns the rest of its row, or of several rows. It raises `WrongAnswerError` where
+        an answer is wrong, and `FileNotFoundError` or `ImportError` where data or a library is not there.
+    """
+
+    name: str
+    columns: Row
+    measure: Callable[[Run], Row | Iterable[Row]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table of results: its cells, and how each is measured.
+    """A table of results.
 
     Parameters
     ----------
     title : a line, or made of options and rows.
     columns : key in each row, heading, and format string.
-    cells : returns the cells that options select; `str` of a cell names it.
-    measure : checks and times a cell; returns its rows. It raises `WrongAnswerError` where an answer is wrong, and
-        `FileNotFoundError` or `ImportError` where data or a library is not there.
+    cases : returns the cases that options select.
     notes : lines below the table, or made of options and rows.
-    options : adds the table's own options.
-    configuration : names of options that the result file states, or made of options and the run's shared values.
-    relate : sets what rows say of each other, such as speedups, whenever there are more.
-    order : the key that rows are sorted by; the order of cells if None.
-    fault : returns why a recorded row does not satisfy, None where it does.
+    options : defaults of the table's own options, which the result file states; a list takes several values.
+    configuration : returns what the result file states besides these.
+    order : the key that rows are sorted by; the order of cases if None.
     device : the default of --device, if the table has it.
-    file : returns what follows the table's name in the name of the result file; -<device> of another device if None.
-    also : names of further tables of the module, which show the same rows; their files are written, too.
     limit : default of --limit, in seconds.
-    figure : key of the figure whose history the file keeps; a table's first column with a unit of time if None.
     """
 
     title: str | Callable[[argparse.Namespace, Sequence[Row]], str]
     columns: Sequence[tuple[str, ...]]
-    cells: Callable[[argparse.Namespace], Iterable[Any]]
-    measure: Callable[[Any, Run], Row | Iterable[Row]]
+    cases: Callable[[argparse.Namespace], Iterable[Case]]
     notes: Sequence[str] | Callable[[argparse.Namespace, Sequence[Row]], Sequence[str]] = ()
-    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
-    configuration: Sequence[str] | Callable[[Run], Mapping[str, Any]] = ()
-    relate: Callable[[Sequence[Row]], None] = lambda rows: None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Callable[[argparse.Namespace], Row] = lambda options: {}
     order: Callable[[Row], Any] | None = None
-    fault: Callable[[Row], str | None] = lambda row: None
     device: str | None = None
-    file: Callable[[argparse.Namespace], str] | None = None
-    also: Sequence[str] = ()
     limit: float = 3600.0
-    figure: str | None = None
-
-
-def set_speedups(group: str, name: str, base: str, figure: str, rows: Sequence[Row]) -> None:
-    """Set the speedup of each row beside the one of its group that is called `base`; None where that is not there.
-
-    Parameters
-    ----------
-    group, name, figure : keys of what rows of a group have in common, of a row's name, and of its time.
-    """
-    bases = {row[group]: row[figure] for row in rows if row[name] == base}
-    for row in rows:
-        row["speedup"] = bases[row[group]] / row[figure] if row[group] in bases else None
 
 
 @dataclass
@@ -94,117 +92,99 @@ class Run:
 
     Parameters
     ----------
-    timer : times the cell in hand.
-    rows, notes : recorded so far; notes say which cells are left out.
-    shared : values that cells share, such as the peaks of the device.
-    stack : closed when all cells are recorded.
+    case, timer : the case in hand, and what times it.
+    rows, notes : recorded so far; notes say which cases are left out.
     """
 
     name: str
     table: Table
     options: argparse.Namespace
+    case: Case | None = None
     timer: Timer = field(default_factory=Timer)
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    shared: dict[Any, Any] = field(default_factory=dict)
-    stack: ExitStack = field(default_factory=ExitStack)
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        device = self.options.device if self.table.device else None
-        suffix = "" if device == self.table.device else f"-{device}"
-        suffix = self.table.file(self.options) if self.table.file else suffix
+        is_default = not self.table.device or self.options.device == self.table.device
+        suffix = "" if is_default else f"-{self.options.device}"
         self.path = results_path(f"{self.name}{suffix}", folder=self.options.machine)
         if self.options.add and self.path.is_file():
             before = read_results(self.path)
             self.rows = list(before.rows) if before.commit == commit_of_tree() else []
 
-    def cells(self) -> list[Any]:
-        """Return the cells that are to be recorded.
+    def cases(self) -> list[Case]:
+        """Return the cases that are to be recorded.
 
         Raises
         ------
         ValueError
-            A word of --only names no cell.
+            A word of --only names no case.
         """
-        cells = list(self.table.cells(self.options))
-        for word in self.options.only or ():
-            if not any(_is_named(cell, word) for cell in cells):
-                raise ValueError(f"no cell is called {word}; there are {', '.join(map(str, cells))}")
-        cells = [cell for cell in cells if not self.options.only or any(_is_named(cell, w) for w in self.options.only)]
+        cases, words = list(self.table.cases(self.options)), self.options.only or ()
+        for word in words:
+            if not any(_is_named(case, word) for case in cases):
+                raise ValueError(f"no case is called {word}; there are {', '.join(map(str, cases))}")
         recorded = {row["key"] for row in self.rows}
-        return [cell for cell in cells if str(cell) not in recorded]
+        wanted = [case for case in cases if not words or any(_is_named(case, word) for word in words)]
+        return [case for case in wanted if case.name not in recorded]
 
-    def shared_value(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return a value that is made once a run."""
-        if key not in self.shared:
-            self.shared[key] = make()
-        return self.shared[key]
-
-    def record(self, cell: Any, timer: Timer) -> None:
-        """Measure a cell and write the result file."""
+    def record(self, case: Case, timer: Timer) -> None:
+        """Measure a case and write the result file."""
+        self.case, self.timer = case, timer
         if time.monotonic() - self.began > self.options.limit:
-            self._leave_out(cell, "time was up")
-        self.timer = timer
+            self._leave_out("time was up")
         try:
-            found = self.table.measure(cell, self)
-            rows = [found] if isinstance(found, dict) else list(found)
+            found = case.measure(self)
+            rows = [{"key": case.name} | case.columns | row for row in ([found] if isinstance(found, dict) else found)]
         except (FileNotFoundError, ImportError) as error:
-            self._leave_out(cell, str(error))
+            self._leave_out(str(error))
         finally:
             _free_memory()
-        for row in rows:
-            row.setdefault("key", str(cell))
         self.rows += rows
-        self.table.relate(self.rows)
         for row in rows:
-            print("  ".join(column.show(row.get(column.key)) for column in _columns(self.table)), flush=True)
+            print("  ".join(column.show(row.get(column.key)) for column in self._columns()), flush=True)
         self.write()
-        faults = [fault for row in rows if (fault := self.table.fault(row))]
-        if faults:
-            pytest.fail("; ".join(faults), pytrace=False)
 
-    def _leave_out(self, cell: Any, reason: str) -> None:
-        self.notes.append(f"{cell}: left out: {reason}.")
+    def note(self, text: str) -> None:
+        """Add a note on the case in hand."""
+        self.notes.append(f"{self.case}: {text}.")
+
+    def _leave_out(self, reason: str) -> None:
+        self.note(f"left out: {reason}")
         if self.rows:
             self.write()
         pytest.skip(reason)
 
-    def write(self) -> None:
-        """Write the result file, and those of tables that show the same rows."""
-        for name in (self.name, *self.table.also):
-            self._write(name, self.table if name == self.name else _table(name))
+    def _columns(self) -> list[Column]:
+        return [Column(*each) for each in self.table.columns]
 
-    def _write(self, name: str, table: Table) -> None:
-        options = self.options
+    def write(self) -> None:
+        """Write the result file."""
+        table, options = self.table, self.options
         rows = sorted(self.rows, key=table.order) if table.order else self.rows
         notes = table.notes(options, rows) if callable(table.notes) else table.notes
-        if callable(table.configuration):
-            configuration = table.configuration(self)
-        else:
-            configuration = {key: getattr(options, key) for key in table.configuration}
         write_results(
-            self.path.with_name(self.path.name.replace(self.name, name)),
-            table=name,
+            self.path,
+            table=self.name,
             title=table.title(options, rows) if callable(table.title) else table.title,
-            columns=_columns(table),
+            columns=self._columns(),
             rows=rows,
-            configuration=configuration,
+            configuration={name: getattr(options, name) for name in table.options} | table.configuration(options),
             notes=[*notes, *dict.fromkeys(self.notes)],
-            figure=table.figure,
         )
 
 
 class Plugin:
-    """Gives `bench_cells.py` its cells."""
+    """Gives `bench_cells.py` its cases."""
 
-    def __init__(self, run: Run, cells: Sequence[Any]) -> None:
-        self.run, self.cells = run, cells
+    def __init__(self, run: Run, cases: Sequence[Case]) -> None:
+        self.run, self.cases = run, cases
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Make one benchmark of each cell."""
-        if "cell" in metafunc.fixturenames:
-            metafunc.parametrize("cell", self.cells, ids=map(str, self.cells))
+        """Make one benchmark of each case."""
+        if "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", self.cases, ids=map(str, self.cases))
 
     @pytest.fixture(name="run")
     def run_of_table(self) -> Run:
@@ -212,8 +192,8 @@ class Plugin:
         return self.run
 
 
-def run_of(words: Sequence[str]) -> tuple[Run, list[Any], list[str]]:
-    """Return the run of a table with options, its cells, and the words that are left for pytest-benchmark.
+def run_of(words: Sequence[str]) -> tuple[Run, list[Case], list[str]]:
+    """Return the run of a table with options, its cases, and the words that are left for pytest-benchmark.
 
     Raises
     ------
@@ -229,30 +209,34 @@ def run_of(words: Sequence[str]) -> tuple[Run, list[Any], list[str]]:
         prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name].needs or 'nothing'}"
     )
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cells with these names or beginnings")
-    parser.add_argument("--limit", type=float, default=table.limit, help="begin no cell after so many seconds")
-    parser.add_argument("--add", action="store_true", help="add to the cells that the same commit recorded")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cases with these names or beginnings")
+    parser.add_argument("--limit", type=float, default=table.limit, help="begin no case after so many seconds")
+    parser.add_argument("--add", action="store_true", help="add to the cases that the same commit recorded")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder that holds mnist, networks and the like")
     if table.device:
         parser.add_argument("--device", choices=("cuda", "cpu"), default=table.device)
-    table.options(parser)
+    for option, default in table.options.items():
+        several = isinstance(default, list)
+        kind = type(default[0]) if several and default else int if several else type(default)
+        type_of = count if kind is int else kind
+        parser.add_argument(f"--{option}", nargs="+" if several else None, type=type_of, default=default)
     options, rest = parser.parse_known_args(words[1:])
     try:
         run = Run(name, table, options)
-        return run, run.cells(), rest
+        return run, run.cases(), rest
     except (ValueError, ResultError, SparseNNError) as error:
         parser.error(str(error))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Record a table; return the exit code: 0 recorded, 1 a cell failed or none was recorded, 2 bad usage."""
-    run, cells, rest = run_of(sys.argv[1:] if arguments is None else arguments)
+    """Record a table; return the exit code: 0 recorded, 1 a case failed or none was recorded, 2 bad usage."""
+    run, cases, rest = run_of(sys.argv[1:] if arguments is None else arguments)
     settings = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "-q", "--no-header", "--capture=no"]
-    with run.stack:
-        code = pytest.main(
-            [*settings, "--benchmark-quiet", str(HERE / "bench_cells.py"), *rest], plugins=[Plugin(run, cells)]
-        )
+    code = pytest.main(
+        [*settings, "--benchmark-quiet", str(HERE / "bench_cells.py"), *rest], plugins=[Plugin(run, cases)]
+    )
     if not run.rows:
-        print("bench: no cell was recorded", file=sys.stderr)
+        print("bench: no case was recorded", file=sys.stderr)
         return 1
     print(run.path)
     return 0 if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else 1
@@ -269,16 +253,12 @@ def _table(name: str) -> Table:
     return import_module(RECORDERS[name].module).TABLES[name]  # type: ignore[no-any-return]
 
 
-def _columns(table: Table) -> list[Column]:
-    return [Column(*each) for each in table.columns]
-
-
-def _is_named(cell: Any, word: str) -> bool:
-    return str(cell) == word or str(cell).startswith((f"{word}-", f"{word},"))
+def _is_named(case: Case, word: str) -> bool:
+    return case.name == word or case.name.startswith((f"{word}-", f"{word},"))
 
 
 def _free_memory() -> None:
-    """Give a GPU's memory back between cells."""
+    """Give a GPU's memory back between cases."""
     if (cupy := sys.modules.get("cupy")) is not None and cupy.cuda.is_available():
         cupy.get_default_memory_pool().free_all_blocks()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():

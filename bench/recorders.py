@@ -38,41 +38,32 @@ class Recorder:
 
 
 _GPU, _EITHER = "a GPU", "a GPU, or --device cpu"
-_OFFICIAL = "the official 1024 × 120 network"
+_DATA = "data: MNIST"
+_OFFICIAL = f"{_EITHER}; data: the official 1024 × 120 network"
 
 RECORDERS = {
     "choice": Recorder("table_choice", (*_ENGINE, _CUDA, *_CPU), _EITHER),
-    "cold-start": Recorder("table_commands", ("sparsenn/cli", *_ENGINE, *_CPU), "the 1024 × 120 problem as a file"),
-    "conv2d": Recorder("table_conv2d", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), _GPU),
+    "conv2d": Recorder("table_ladders", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), _EITHER),
     "cpu-convolutions": Recorder("table_cpu", (*_ENGINE, *_CPU), "torchvision; OpenVINO is compared if installed"),
     "cpu-rows": Recorder("table_cpu", (*_ENGINE, *_CPU), "ONNX Runtime; OpenVINO is compared if installed"),
     "devices": Recorder("table_devices", ("sparsenn/distributed", *_ENGINE, _CUDA), "GPUs of one host"),
-    "end-to-end": Recorder("table_commands", (*_ENGINE, _CUDA, "sparsenn/io"), f"{_EITHER}, and datasets as files"),
     "few-rows": Recorder("table_gpu", (*_ENGINE, f"{_CUDA}/sparse"), _GPU),
-    "gemm": Recorder("table_products", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), _GPU),
+    "gemm": Recorder("table_ladders", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), _EITHER),
     "golden": Recorder("table_cpu", (*_ENGINE, *_CPU, "sparsenn/backends/foreign.py"), "PyTorch"),
     "gpu-convolutions": Recorder("table_gpu", (*_ENGINE, f"{_CUDA}/conv"), f"{_GPU}, torchvision"),
-    "mlp": Recorder("table_products", ("sparsenn/studies/mlp", f"{_CUDA}/dense"), _GPU),
-    "models": Recorder("table_models", (*_ENGINE, *_CPU), "pruned networks, and MNIST"),
-    "network": Recorder("table_network", (*_ENGINE, *_CPU), f"MNIST, and {_OFFICIAL}"),
-    "resident": Recorder("table_resident", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), f"{_GPU}, and packed images"),
-    "row-files": Recorder("table_row_files", ("sparsenn/distributed", *_ENGINE), "GPUs, or --devices cpu"),
-    "scaling": Recorder("table_row_files", ("sparsenn/distributed", *_ENGINE), "GPUs, or --devices cpu"),
-    "session": Recorder("table_session", (*_ENGINE, _CUDA, *_CPU), _EITHER),
-    "sparse-layers": Recorder("table_session", (*_ENGINE, f"{_CUDA}/sparse"), _GPU),
+    "mlp": Recorder("table_ladders", ("sparsenn/studies/mlp", f"{_CUDA}/dense"), _EITHER),
+    "models": Recorder("table_cpu", (*_ENGINE, *_CPU), f"{_DATA} and pruned networks"),
+    "network": Recorder("table_network", (*_ENGINE, *_CPU), _DATA),
+    "session": Recorder("table_session", (*_ENGINE, _CUDA, *_CPU), f"{_EITHER}; {_DATA}"),
+    "sparse-layers": Recorder("table_session", (*_ENGINE, f"{_CUDA}/sparse"), f"{_GPU}; {_DATA}"),
     "sparsify": Recorder("table_sparsify", ("sparsenn/interop/torch", *_ENGINE, *_CPU), "PyTorch"),
-    "spmspm": Recorder("table_network", _CPU),
-    "spmspm-ladder": Recorder(
-        "table_spmspm", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), f"{_GPU}, and {_OFFICIAL}"
-    ),
-    "spmspm-sweep": Recorder(
-        "table_spmspm", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), f"{_GPU}, and {_OFFICIAL}"
-    ),
+    "spmspm-ladder": Recorder("table_ladders", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), _OFFICIAL),
+    "spmspm-sweep": Recorder("table_ladders", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), _OFFICIAL),
     "torchvision": Recorder("table_cpu", (*_ENGINE, *_CPU, "sparsenn/io/importers"), "PyTorch and torchvision"),
     "training": Recorder(
         "table_training",
         ("sparsenn/training", f"{_CUDA}/training", "sparsenn/backends/cpu/training.py"),
-        f"{_EITHER}; abalone's files and MNIST",
+        f"{_EITHER}; {_DATA} and abalone",
     ),
 }
 """By the name of the table."""

@@ -13,14 +13,12 @@ A file is one JSON object::
     rows           [{key: number, string, boolean or null, …}, …]; every key belongs to a column or adds detail
     notes          lines below the table
     command        what was run, from the repository's root; empty in files from before it was recorded
-    history        [{date, commit, figures: {row: figure}}, …], oldest first: what the file said before it was replaced
 
 Only the standard library is used, so that files can be read and tables written without the package installed.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import platform
@@ -53,7 +51,6 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("sparsenn", "numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "cupy-cuda12x", "cupy-cuda13x")
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-TIME = re.compile(r"\((ms|s|µs|rows/s)\)")
 
 
 class ResultError(Exception):
@@ -106,7 +103,6 @@ class ResultFile:
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = field(default=())
     command: str = ""
-    history: tuple[dict[str, Any], ...] = field(default=())
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.table):
@@ -125,23 +121,6 @@ class ResultFile:
         """Return the text of each cell, row by row."""
         return [[column.show(row.get(column.key)) for column in self.columns] for row in self.rows]
 
-    def figures(self, key: str | None = None) -> dict[str, float]:
-        """Return a figure of each row, by the row's `key`, or else by its cells before the first one with a unit.
-
-        Parameters
-        ----------
-        key : of the figure; that of the first column with a unit of time, or a rate, if None.
-        """
-        labels = [column.label for column in self.columns]
-        if key is None:
-            key = next((column.key for column in self.columns if TIME.search(column.label)), "")
-        names = list(itertools.takewhile(lambda each: "(" not in labels[each], range(len(labels))))
-        found = {}
-        for row, cells in zip(self.rows, self.cells(), strict=True):
-            if isinstance(figure := row.get(key), int | float):
-                found[str(row.get("key") or ", ".join(cells[each] for each in names))] = figure
-        return found
-
 
 def write_results(
     path: str | os.PathLike[str],
@@ -152,18 +131,14 @@ def write_results(
     rows: Iterable[Mapping[str, Any]],
     configuration: Mapping[str, Any],
     notes: Iterable[str] = (),
-    figure: str | None = None,
 ) -> ResultFile:
     """Write a result file with the command, the machine, the versions, the commit and the date of now.
-
-    The figures of a file of another commit that it replaces become the last entry of its history.
 
     Parameters
     ----------
     path : file to write; its folder is created. `results_path` names the usual place.
     columns : `Column`, a mapping of its fields, or a tuple (key, label[, format]).
     rows : one mapping a row; NumPy scalars become plain numbers.
-    figure : key of the figure that history keeps, as `ResultFile.figures` takes it.
 
     Raises
     ------
@@ -187,22 +162,10 @@ def write_results(
         rows=tuple(plain["rows"]),
         notes=tuple(notes),
         command=command_of_process(),
-        history=_history(Path(path), figure),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     replace_text(Path(path), json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
     return result
-
-
-def _history(path: Path, figure: str | None) -> tuple[dict[str, Any], ...]:
-    """Return the history of a file, and what it says now if another commit is to replace that."""
-    try:
-        before = read_results(path)
-    except ResultError:
-        return ()
-    if before.commit == commit_of_tree():
-        return before.history
-    return (*before.history, {"date": before.date, "commit": before.commit, "figures": before.figures(figure)})
 
 
 def read_results(path: str | os.PathLike[str]) -> ResultFile:
@@ -220,8 +183,8 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
             raise ResultError("the file holds no JSON object")
         content["columns"] = tuple(Column(**column) for column in content.get("columns", ()))
         content["rows"] = tuple(content.get("rows", ()))
-        for name in ("notes", "history"):
-            content[name] = tuple(content.get(name, ()))
+        content["notes"] = tuple(content.get("notes", ()))
+        content.pop("history", None)  # of older files
         return ResultFile(**content)
     except (OSError, ValueError, TypeError, AttributeError, ResultError) as error:
         raise ResultError(f"{path}: {error}") from error

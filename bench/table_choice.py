@@ -18,7 +18,7 @@ from typing import Any
 from cases import random_rows
 from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, network_of
 from peers import Problem
-from record import Row, Run, Table
+from record import Case, Row, Run, Table
 from table_session import check, exact, place
 from timing import Timing, gpu_wait, no_wait
 
@@ -149,7 +149,6 @@ def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
     ours, best = timings[chosen], timings[fastest]
     tolerance = max(timing.spread / timing.median for timing in (ours, best)) / 2
     return {
-        "cell": str(cell),
         "chosen": chosen,
         "milliseconds": ours.median,
         "fastest": fastest,
@@ -159,12 +158,6 @@ def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
         "measuring_seconds": measuring,
         "candidates": others | {title: timing.median for title, timing in timings.items()},
     }
-
-
-def slow_choice(row: Row) -> str | None:
-    if row["ratio"] <= row["most"]:
-        return None
-    return f"{row['cell']}: {row['ratio']:.2f} times the fastest, at most {row['most']:.2f}"
 
 
 def title(options: argparse.Namespace, rows: Sequence[Row]) -> str:
@@ -186,8 +179,10 @@ TABLES = {
             ("ratio", "× the fastest", "{:.2f}"),
             ("measuring_seconds", "first call, measuring (s)", "{:.2f}"),
         ],
-        cells=lambda options: GPU_CELLS if options.device == "cuda" else CPU_CELLS,
-        measure=choice_row,
+        cases=lambda options: [
+            Case(str(cell), {"cell": str(cell)}, partial(choice_row, cell))
+            for cell in (GPU_CELLS if options.device == "cuda" else CPU_CELLS)
+        ],
         notes=[
             f"Median latency of warm calls; candidates run alternately, up to {RUNS} times each. "
             f"Candidates are the plans whose prior is up to {WITHIN:g} times the shortest. Rows and outputs are where "
@@ -195,9 +190,8 @@ TABLES = {
             "Measuring: how much longer the first call takes than that of a second session, whose choice is cached; "
             "includes the compilation of candidates whose kernels were not cached.",
         ],
-        configuration=lambda run: {"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
+        configuration=lambda options: {"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
         order=lambda row: -row["ratio"],
-        fault=slow_choice,
         device="cuda",
         limit=540.0,
     )

@@ -1,4 +1,4 @@
-"""Networks on a CPU beside other libraries: tables golden, cpu-rows, cpu-convolutions, torchvision.
+"""Networks on a CPU beside other libraries: tables golden, cpu-rows, cpu-convolutions, torchvision and models.
 
 Outputs are compared first. All libraries take the same rows, in blocks of calls in turns, each with its own number of
 threads; OpenVINO and DeepSparse are left out where they are not installed.
@@ -8,24 +8,36 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-from ceilings import ceilings
+from cases import data_folder, digits, stratified
 from peers import Peer, Problem, Way, as_matrix, deepsparse, onnx_runtime, openvino, torch_module, ways
-from record import Row, Run, Table, WrongAnswerError, count
+from record import Case, Row, Run, Table, WrongAnswerError
+from timing import floor
 
-from sparsenn import ForeignLayer, Network, ReLU, Session, from_onnx, to_onnx
-from sparsenn.layers import Conv2d
+from sparsenn import ForeignLayer, Network, Session, from_onnx, from_weights, to_onnx
+from sparsenn.layers import Conv2d, Flatten, MaxPool2d, ReLU
 
 TOLERANCE = 1e-4
-"""The largest difference of two outputs, in parts of the largest output, or of 1."""
+"""The largest difference of two outputs, as a share of the largest output, or of 1."""
+
+LENET = (784, 300, 100, 10)
+CHAINS = {
+    "jets, 64-32-32-5, one an output": ((64, 32, 32, 5), (1, 1, 1), 10_000),
+    "LeNet-300-100, 1.9 %": (LENET, (15, 6, 2), 10_000),
+    "LeNet-300-100, 20 %": (LENET, (157, 60, 20), 10_000),
+    "24 × 1024, 32 an output": ((1024,) * 25, (32,) * 24, 6000),
+    "12 × 1024, 102 an output": ((1024,) * 13, (102,) * 12, 6000),
+    "4 × 4096, 205 an output": ((4096,) * 5, (205,) * 4, 6000),
+}
+"""Widths, weights of an output in each layer, and the largest number of rows."""
 
 MODELS = {
     **dict.fromkeys(("resnet18", "resnet50", "vgg11"), (1.0, 0.1, 0.05)),
@@ -43,60 +55,34 @@ FAMILIES = (
 
 PIXELS = 224
 
+CORRECT = {"lenet300-dns": 9801, "lenet300-lobs": 9664, "lenet5-dns": 9909}
+"""Of the 10,000 test images, in float64; two more or less are a tie's rounding."""
 
-@dataclass(frozen=True)
-class Cell:
-    """A network, by its name and the share of its weights, with a number of rows."""
-
-    network: str
-    rows: int
-    left: float | None = None
-
-    def __str__(self) -> str:
-        return "-".join([self.network, *([] if self.left is None else [f"{self.left:g}"]), str(self.rows)])
+ENGINES = (onnx_runtime, openvino, deepsparse)
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A chain of layers, ReLU after each: widths, weights of an output, and numbers of rows."""
-
-    widths: tuple[int, ...]
-    weights: tuple[int, ...]
-    rows: tuple[int, ...]
-
-    def network(self) -> Network:
-        """Return the network, the inputs of an output at random places."""
-        rng = np.random.default_rng(0)
-        layers = []
-        for inputs, outputs, each in zip(self.widths[:-1], self.widths[1:], self.weights, strict=True):
-            places = np.concatenate([np.sort(rng.choice(inputs, each, replace=False)) for _ in range(outputs)])
-            values = (rng.standard_normal(places.size) * np.sqrt(2 / each)).astype(np.float32)
-            starts = np.arange(0, places.size + 1, each)
-            layers.append(scipy.sparse.csc_array((values, places, starts), shape=(inputs, outputs)))
-        return Network.from_scipy(layers, bias=0.01, activation=ReLU())
-
-
-LENET = (784, 300, 100, 10)
-CHAINS = {
-    "jets, 64-32-32-5, one an output": Chain((64, 32, 32, 5), (1, 1, 1), (1, 16, 64, 10_000)),
-    "LeNet-300-100, 1.9 %": Chain(LENET, (15, 6, 2), (1, 16, 64, 10_000)),
-    "LeNet-300-100, 20 %": Chain(LENET, (157, 60, 20), (1, 16, 64, 10_000)),
-    "24 × 1024, 32 an output": Chain((1024,) * 25, (32,) * 24, (1, 16, 64, 6000)),
-    "12 × 1024, 102 an output": Chain((1024,) * 13, (102,) * 12, (1, 16, 64, 6000)),
-    "4 × 4096, 205 an output": Chain((4096,) * 5, (205,) * 4, (1, 16, 64, 6000)),
-}
-
-
-@cache
-def goldens() -> dict[str, Any]:
-    from golden_networks import NETWORKS
-
-    return NETWORKS
+# ---- Networks -------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def golden_problem(golden: Any) -> Problem:
-    """Return a network of `golden_networks.py` or torchvision, without rows, as PyTorch writes it to a file."""
+def golden_problem(name: str) -> tuple[Any, Problem]:
+    """Return one of `golden_networks.py`, and its problem without rows."""
+    from golden_networks import NETWORKS
+
+    return NETWORKS[name], exported(NETWORKS[name])
+
+
+@lru_cache(maxsize=1)
+def torchvision_problem(name: str, left: float) -> tuple[Any, Problem]:
+    """Return a model of torchvision with a share of its weights, and its problem without rows."""
+    from golden_networks import Golden, numbers, torchvision_model
+
+    golden = Golden(partial(torchvision_model, name, left, PIXELS), {"x": numbers(3, PIXELS, PIXELS)})
+    return golden, exported(golden)
+
+
+def exported(golden: Any) -> Problem:
+    """Return a module as PyTorch writes it to a file."""
     import onnx
 
     module = golden.module()
@@ -105,23 +91,47 @@ def golden_problem(golden: Any) -> Problem:
 
 
 @lru_cache(maxsize=1)
-def chain_problem(chain: Chain) -> Problem:
-    """Return a chain, without rows, and its file."""
-    network = chain.network()
+def chain_problem(name: str) -> Problem:
+    """Return a chain, without rows."""
+    widths, degrees, _ = CHAINS[name]
+    return as_file(stratified(widths, degrees))
+
+
+@lru_cache(maxsize=1)
+def pruned_problem(name: str, data: Path) -> tuple[Problem, int]:
+    """Return a pruned network with all test images, and how many of these it classifies correctly.
+
+    Raises
+    ------
+    WrongAnswerError
+        They are too few or too many.
+    """
+    path, layers, divisor, image = data_folder(data, "networks") / f"{name}.npz", None, 255, None
+    if name == "lenet5-dns":
+        layers = ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "ip1", ReLU(), "ip2"]
+        divisor, image = 256, (1, 28, 28)
+    network = from_weights(path, layers, image=image) if layers else from_weights(path)
+    images, classes = digits(data)
+    rows = images.reshape(len(images), *network.shapes[0]) / np.float32(divisor)
+    with Session(network, device="cpu") as session:
+        correct = int((np.asarray(session(rows)).argmax(axis=1) == classes).sum())
+    if abs(correct - CORRECT[name]) > 2:
+        raise WrongAnswerError(f"{correct} images are classified correctly, not {CORRECT[name]}")
+    return replace(as_file(network), rows=rows), correct
+
+
+def as_file(network: Network) -> Problem:
+    """Return a network, without rows, and its file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.onnx"
         to_onnx(network, path)
         return Problem(network, None, file=path.read_bytes())
 
 
-@cache
-def convolutions(name: str, left: float) -> Any:
-    from golden_networks import Golden, numbers, torchvision_model
-
-    return Golden(partial(torchvision_model, name, left, PIXELS), {"x": numbers(3, PIXELS, PIXELS)})
+# ---- Measuring ------------------------------------------------------------------------------------------------------
 
 
-def compared(problem: Problem, peers: Sequence[Peer], cell: Cell, run: Run) -> Row:
+def compared(problem: Problem, peers: Sequence[Peer], run: Run) -> Row:
     """Check a network and time it beside peers; return its row.
 
     A peer whose outputs are not those of the first, with which ours agree, is not timed.
@@ -139,204 +149,175 @@ def compared(problem: Problem, peers: Sequence[Peer], cell: Cell, run: Run) -> R
             if difference <= TOLERANCE:
                 others.append(way)
             elif others:  # with which the outputs agree
-                run.notes.append(f"{cell}: outputs of {way.name} are wrong by {difference:.1e}.")
+                run.note(f"outputs of {way.name} are wrong by {difference:.1e}")
             else:
-                raise WrongAnswerError(f"{cell}: outputs differ from {way.name} by {difference:.1e}")
+                raise WrongAnswerError(f"{run.case}: outputs differ from {way.name} by {difference:.1e}")
         calls = [lambda: session(problem.inputs), *(way.run for way in others)]
         ours, *timings = run.timer.in_blocks(calls, run.options.seconds)
         kernels = ", ".join(dict.fromkeys(kernel.name for kernel in session.plan(problem.inputs).kernels))
     peer_times = {way.name: timing.median for way, timing in zip(others, timings, strict=True)}
     return {
-        "key": str(cell),
-        "network": cell.network,
-        "left": cell.left,
-        "rows": cell.rows,
         "milliseconds": ours.median,
         "spread_milliseconds": ours.spread,
         "over_least": ours.median / ours.least - 1,
         **{name: peer_times.get(name) for name in ("onnxruntime", "torch", "openvino", "deepsparse")},
+        "times": peer_times["onnxruntime"] / ours.median if "onnxruntime" in peer_times else None,
         "chosen": kernels,
     }
 
 
-def floor(network: Network, rows: int) -> float:
-    """Return the milliseconds that nothing can go below: weights, rows and outputs once, or multiply-adds."""
+def with_floor(problem: Problem, peers: Sequence[Peer], rows: int, run: Run) -> Row:
+    """Return a row as `compared` does, with the time that nothing can go below."""
+    row, network = compared(problem, peers, run), problem.network
     multiply_adds = weights = 0
     for layer, shape in zip(network.layers, network.shapes[1:], strict=True):
-        count = int(np.count_nonzero(layer.weights)) if isinstance(layer, Conv2d) else layer.edges
-        weights += count
-        multiply_adds += count * prod(shape[1:]) if isinstance(layer, Conv2d) else count
-    moved = 4 * (weights + rows * (network.inputs + network.outputs))
-    return 1e3 * ceilings().floor(moved, rows * multiply_adds)
-
-
-# ---- golden -----------------------------------------------------------------------------------------------------
-
-
-def golden_row(cell: Cell, run: Run) -> Row:
-    golden = goldens()[cell.network]
-    problem = replace(golden_problem(golden), rows=golden.rows(cell.rows))
-    row = compared(problem, (onnx_runtime, torch_module), cell, run)
-    foreign = sum(isinstance(layer, ForeignLayer) for layer in problem.network)
-    return row | {
-        "times": row["onnxruntime"] / row["milliseconds"],
-        "layers": len(problem.network) - foreign,
-        "foreign": foreign,
-    }
-
-
-GOLDEN = Table(
-    title=lambda options, rows: (
-        f"ONNX files of many kinds, on a CPU: at least {min(row['times'] for row in rows):.2f} times as fast as "
-        "ONNX Runtime"
-    ),
-    columns=[
-        ("network", "network"),
-        ("rows", "rows"),
-        ("milliseconds", "sparsenn (ms)", "{:.3f}"),
-        ("onnxruntime", "ONNX Runtime (ms)", "{:.3f}"),
-        ("torch", "PyTorch (ms)", "{:.3f}"),
-        ("times", "× ONNX Runtime", "{:.2f}"),
-        ("layers", "sparsenn's layers"),
-        ("foreign", "ONNX Runtime's layers"),
-        ("chosen", "kernels"),
-    ],
-    cells=lambda options: [Cell(name, rows) for name in goldens() for rows in options.rows],
-    measure=golden_row,
-    notes=[
-        "Medians of warm calls, in blocks for each library alternately, rows and outputs in host memory, each library "
-        "with its own number of threads. Outputs were compared first. A fifth of the weights is left in policies, "
-        "transformers, the head of the LSTM, and the layers of the table; others are dense. The kernel onnxruntime is "
-        "ONNX Runtime with the whole network."
-    ],
-    options=lambda parser: _add_options(parser, 2.0, (1, 64)),
-    configuration=("rows", "seconds"),
-    order=lambda row: row["times"],
-)
-
-
-# ---- Sparse layers and convolutions -----------------------------------------------------------------------------
-
-
-def chain_cells(options: argparse.Namespace) -> Iterator[Cell]:
-    for name, chain in CHAINS.items():
-        yield from (Cell(name, rows) for rows in options.rows or chain.rows)
-
-
-def chain_row(cell: Cell, run: Run) -> Row:
-    problem = chain_problem(CHAINS[cell.network])
-    rows = np.random.default_rng(cell.rows).random((cell.rows, problem.network.inputs), dtype=np.float32)
-    row = compared(replace(problem, rows=rows), (onnx_runtime, openvino, deepsparse), cell, run)
-    return _with_floor(row, problem)
-
-
-def convolutions_row(cell: Cell, run: Run) -> Row:
-    golden = convolutions(cell.network, cell.left)
-    problem = replace(golden_problem(golden), rows=golden.rows(cell.rows))
-    row = compared(problem, (onnx_runtime, openvino, deepsparse), cell, run)
-    return _with_floor(row, problem)
-
-
-def _with_floor(row: Row, problem: Problem) -> Row:
-    least = floor(problem.network, row["rows"])
+        left = int(np.count_nonzero(layer.weights)) if isinstance(layer, Conv2d) else layer.edges
+        weights += left
+        multiply_adds += left * prod(shape[1:]) if isinstance(layer, Conv2d) else left
+    least = floor("cpu", 4 * (weights + rows * (network.inputs + network.outputs)), rows * multiply_adds)
     return row | {"floor": least, "share": least / row["milliseconds"]}
 
 
-def torchvision_row(cell: Cell, run: Run) -> Row:
-    golden = convolutions(cell.network, cell.left)
-    problem = replace(golden_problem(golden), rows=golden.rows(cell.rows))
-    row = compared(problem, (onnx_runtime, torch_module), cell, run)
-    return row | {"times": row["onnxruntime"] / row["milliseconds"]}
+def golden_row(name: str, rows: int, run: Run) -> Row:
+    golden, problem = golden_problem(name)
+    row = compared(replace(problem, rows=golden.rows(rows)), (onnx_runtime, torch_module), run)
+    foreign = sum(isinstance(layer, ForeignLayer) for layer in problem.network)
+    return row | {"layers": len(problem.network) - foreign, "foreign": foreign}
 
 
-def _add_options(parser: argparse.ArgumentParser, seconds: float, rows: Sequence[int] | None) -> None:
-    parser.add_argument("--seconds", type=float, default=seconds, help="of timed calls of each cell")
-    parser.add_argument("--rows", type=count, nargs="+", default=rows, help="numbers of rows")
+def chain_row(name: str, rows: int, run: Run) -> Row:
+    problem = chain_problem(name)
+    drawn = np.random.default_rng(rows).random((rows, problem.network.inputs), dtype=np.float32)
+    return with_floor(replace(problem, rows=drawn), ENGINES, rows, run)
 
 
+def convolutions_row(name: str, left: float, rows: int, run: Run) -> Row:
+    golden, problem = torchvision_problem(name, left)
+    return with_floor(replace(problem, rows=golden.rows(rows)), ENGINES, rows, run)
+
+
+def torchvision_row(name: str, left: float, rows: int, run: Run) -> Row:
+    golden, problem = torchvision_problem(name, left)
+    return compared(replace(problem, rows=golden.rows(rows)), (onnx_runtime, torch_module), run)
+
+
+def pruned_row(name: str, rows: int, run: Run) -> Row:
+    problem, correct = pruned_problem(name, run.options.data)
+    return compared(replace(problem, rows=problem.rows[:rows]), ENGINES, run) | {"right": correct}
+
+
+# ---- Cases ----------------------------------------------------------------------------------------------------------
+
+
+def golden_cases(options: argparse.Namespace) -> Iterator[Case]:
+    from golden_networks import NETWORKS
+
+    for name, rows in product(NETWORKS, options.rows):
+        yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(golden_row, name, rows))
+
+
+def chain_cases(options: argparse.Namespace) -> Iterator[Case]:
+    for name, (_, _, most) in CHAINS.items():
+        for rows in (*options.rows, most):
+            yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(chain_row, name, rows))
+
+
+def image_cases(row: Any, models: Iterable[tuple[str, float]], options: argparse.Namespace) -> Iterator[Case]:
+    for (name, left), rows in product(models, options.rows):
+        columns = {"network": name, "left": left, "rows": rows}
+        yield Case(f"{name}-{left:g}-{rows}", columns, partial(row, name, left, rows))
+
+
+def pruned_cases(options: argparse.Namespace) -> Iterator[Case]:
+    for name, rows in product(CORRECT, options.rows):
+        yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(pruned_row, name, rows))
+
+
+# ---- The tables -----------------------------------------------------------------------------------------------------
+
+LABELS = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO", "deepsparse": "DeepSparse"}
+
+WARM_NOTE = (
+    "Medians of warm calls, in blocks of each library alternately, rows and outputs in host memory, each library with "
+    "its own number of threads. Outputs were compared first."
+)
 FLOOR_NOTE = (
     "The floor is the time of the multiply-adds of weights that are left at the rate of a dense product, or of copying "
-    "them, the rows and the outputs once."
+    "them, the inputs and the outputs once."
 )
-PEER_COLUMNS = (
-    *(("onnxruntime", "ONNX Runtime (ms)"), ("openvino", "OpenVINO (ms)")),
-    ("deepsparse", "DeepSparse (ms)"),
+IMAGES_NOTE = (
+    f"Images of {PIXELS} × {PIXELS} pixels of random numbers. The largest weights of each layer are left, and all of "
+    "depthwise convolutions."
 )
-
 DEEPSPARSE_NOTE = "DeepSparse ended in 2025; version 1.8.0 computes in a process of its own."
+WHOLE_NOTE = "The kernel onnxruntime is ONNX Runtime with the whole network."
 
-CPU_ROWS = Table(
-    title="Sparse layers with random weights, on a CPU",
-    columns=[
-        ("network", "network"),
-        ("rows", "rows"),
-        ("milliseconds", "sparsenn (ms)", "{:.3f}"),
-        *((*column, "{:.3f}") for column in PEER_COLUMNS),
-        ("floor", "floor (ms)", "{:.3f}"),
-        ("share", "% of roofline", "{:.0%}"),
-        ("over_least", "median over least", "{:.0%}"),
-        ("chosen", "kernels"),
-    ],
-    cells=chain_cells,
-    measure=chain_row,
-    notes=[
-        "Medians of warm calls, in blocks of each library alternately, with its own number of threads. Outputs were "
-        f"compared first. {FLOOR_NOTE}",
-        DEEPSPARSE_NOTE,
-    ],
-    options=lambda parser: _add_options(parser, 2.0, None),
-    configuration=("seconds",),
-)
+NETWORK, ROWS, IMAGES = ("network", "network"), ("rows", "rows"), ("rows", "images")
+LEFT, TIMES = ("left", "weights", "{:.0%}"), ("times", "× ONNX Runtime", "{:.2f}")
+SHARE, CHOSEN = ("share", "% of roofline", "{:.0%}"), ("chosen", "kernels")
 
-CPU_CONVOLUTIONS = Table(
-    title="Pruned networks of convolutions, random weights, on a CPU",
-    columns=[
-        ("network", "network"),
-        ("left", "weights", "{:.0%}"),
-        ("rows", "images"),
-        ("milliseconds", "sparsenn (ms)", "{:.2f}"),
-        *((*column, "{:.2f}") for column in PEER_COLUMNS),
-        ("floor", "floor (ms)", "{:.2f}"),
-        ("share", "% of roofline", "{:.0%}"),
-        ("chosen", "kernels"),
-    ],
-    cells=lambda options: [
-        Cell(name, rows, left) for name, shares in MODELS.items() for left in shares for rows in options.rows
-    ],
-    measure=convolutions_row,
-    notes=[
-        f"Images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in blocks of each library "
-        "alternately, with its own number of threads. Outputs were compared first. The largest weights of each layer "
-        f"are left, and all of depthwise convolutions. {FLOOR_NOTE.replace('rows', 'images')}",
-        DEEPSPARSE_NOTE,
-    ],
-    options=lambda parser: _add_options(parser, 5.0, (1, 16)),
-    configuration=("rows", "seconds"),
-)
 
-TORCHVISION = Table(
-    title="torchvision's models that classify images, random weights, on a CPU",
-    columns=[
-        ("network", "network"),
-        ("left", "weights", "{:.0%}"),
-        ("rows", "images"),
-        ("milliseconds", "sparsenn (ms)", "{:.2f}"),
-        ("onnxruntime", "ONNX Runtime (ms)", "{:.2f}"),
-        ("torch", "PyTorch (ms)", "{:.2f}"),
-        ("times", "× ONNX Runtime", "{:.2f}"),
-        ("chosen", "kernels"),
-    ],
-    cells=lambda options: [Cell(name, rows, left) for name in FAMILIES for left in (1.0, 0.1) for rows in options.rows],
-    measure=torchvision_row,
-    notes=[
-        f"ONNX files of PyTorch's, images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in "
-        "blocks of each library alternately, with its own number of threads. Outputs were compared first. The largest "
-        "weights of each layer are left, and all of depthwise convolutions. The kernel onnxruntime is ONNX Runtime "
-        "with the whole network."
-    ],
-    options=lambda parser: _add_options(parser, 2.0, (1, 16)),
-    configuration=("rows", "seconds"),
-    order=lambda row: row["times"],
-)
+def times(*peers: str) -> list[tuple[str, str, str]]:
+    """Return the columns of our time and those of peers."""
+    labels = {"milliseconds": "sparsenn"} | {peer: LABELS[peer] for peer in peers}
+    return [(key, f"{label} (ms)", "{:.3f}") for key, label in labels.items()]
 
-TABLES = {"golden": GOLDEN, "cpu-rows": CPU_ROWS, "cpu-convolutions": CPU_CONVOLUTIONS, "torchvision": TORCHVISION}
+
+def least_gain(rows: Sequence[Row]) -> float:
+    return min(float(row["times"]) for row in rows)
+
+
+ENGINE_TIMES = times("onnxruntime", "openvino", "deepsparse")
+
+TABLES = {
+    "golden": Table(
+        title=lambda options, rows: (
+            f"ONNX files of many kinds, on a CPU: at least {least_gain(rows):.2f} times as fast as ONNX Runtime"
+        ),
+        columns=[
+            *(NETWORK, ROWS, *times("onnxruntime", "torch"), TIMES),
+            *(("layers", "sparsenn's layers"), ("foreign", "ONNX Runtime's layers"), CHOSEN),
+        ],
+        cases=golden_cases,
+        notes=[
+            f"{WARM_NOTE} A fifth of the weights is left in policies, transformers, the head of the LSTM, and the "
+            f"layers of the table; others are dense. {WHOLE_NOTE}"
+        ],
+        options={"seconds": 2.0, "rows": [1, 64]},
+        order=lambda row: row["times"],
+    ),
+    "cpu-rows": Table(
+        title="Sparse layers with random weights, on a CPU",
+        columns=[
+            *(NETWORK, ROWS, *ENGINE_TIMES, ("floor", "floor (ms)", "{:.3f}"), SHARE),
+            *(("over_least", "median over least", "{:.0%}"), CHOSEN),
+        ],
+        cases=chain_cases,
+        notes=[f"{WARM_NOTE} {FLOOR_NOTE}", DEEPSPARSE_NOTE],
+        options={"seconds": 2.0, "rows": [1, 16, 64]},
+    ),
+    "cpu-convolutions": Table(
+        title="Pruned networks of convolutions, random weights, on a CPU",
+        columns=[NETWORK, LEFT, IMAGES, *ENGINE_TIMES, ("floor", "floor (ms)", "{:.2f}"), SHARE, CHOSEN],
+        cases=lambda options: image_cases(
+            convolutions_row, [(name, left) for name, shares in MODELS.items() for left in shares], options
+        ),
+        notes=[f"{WARM_NOTE} {IMAGES_NOTE} {FLOOR_NOTE}", DEEPSPARSE_NOTE],
+        options={"seconds": 5.0, "rows": [1, 16]},
+    ),
+    "torchvision": Table(
+        title="torchvision's models that classify images, random weights, on a CPU",
+        columns=[NETWORK, LEFT, IMAGES, *times("onnxruntime", "torch"), TIMES, CHOSEN],
+        cases=lambda options: image_cases(torchvision_row, product(FAMILIES, (1.0, 0.1)), options),
+        notes=[f"ONNX files of PyTorch's. {WARM_NOTE} {IMAGES_NOTE} {WHOLE_NOTE}"],
+        options={"seconds": 2.0, "rows": [1, 16]},
+        order=lambda row: row["times"],
+    ),
+    "models": Table(
+        title="Real pruned networks on MNIST images, on a CPU",
+        columns=[NETWORK, ROWS, ("right", "correct of 10,000", "{:,}"), *ENGINE_TIMES, TIMES, CHOSEN],
+        cases=pruned_cases,
+        notes=[WARM_NOTE, DEEPSPARSE_NOTE],
+        options={"seconds": 2.0, "rows": [1, 64, 1024, 10_000]},
+    ),
+}

@@ -10,15 +10,14 @@ import argparse
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+from cases import stratified
 from peers import allow_tf32, torch, torch_graph
-from record import Row, Run, Table, WrongAnswerError, count
+from record import Case, Row, Run, Table, WrongAnswerError
 from timing import gpu_wait
 
 import sparsenn
@@ -27,7 +26,7 @@ from sparsenn.backends.kernel_records import CONV_OPERATION
 
 # ---- Few rows ---------------------------------------------------------------------------------------------------
 
-LAYERS, BIAS = 3, 0.01
+LAYERS = 3
 CHAINS = (
     *((width, density) for width in (512, 2048) for density in (0.01, 0.05, 0.2)),
     *((4096, density) for density in (0.05, 0.2, 0.5)),
@@ -42,35 +41,12 @@ FEW_TOLERANCE = {"float32": 1e-4, "float16": 3e-2}
 """The largest difference of two outputs, as a share of the largest output."""
 
 
-@dataclass(frozen=True)
-class FewRows:
-    """A chain with a number of rows."""
-
-    precision: str
-    width: int
-    density: float
-    rows: int
-
-    def __str__(self) -> str:
-        return f"{self.precision}-{self.width}-{self.density}-{self.rows}"
-
-
 @lru_cache(maxsize=1)
-def weights_of(width: int, density: float) -> list[scipy.sparse.csc_matrix]:
-    """Return layers whose outputs have equally many weights, at places of chance in equal ranges."""
-    rng, each = np.random.default_rng(0), int(width * density)
-    layers = []
-    for _ in range(LAYERS):
-        spread = (np.arange(each) * (width / each))[None, :].astype(int)
-        places = np.sort(spread + rng.integers(0, max(1, width // each), (width, each)), axis=1) % width
-        values = (rng.standard_normal(places.size) * np.sqrt(2 / each)).astype(np.float32)
-        offsets = np.arange(0, places.size + 1, each)
-        layers.append(scipy.sparse.csc_matrix((values, places.ravel(), offsets), shape=(width, width)))
-        layers[-1].sum_duplicates()
-    return layers
+def chain_of(width: int, density: float) -> Network:
+    return stratified((width,) * (LAYERS + 1), (int(width * density),) * LAYERS)
 
 
-def few_rows(cell: FewRows, run: Run) -> Row:
+def few_rows(precision: str, width: int, density: float, count: int, run: Run) -> Row:
     """Check a chain, and time a bound call and plain ones beside PyTorch's graph.
 
     Raises
@@ -83,27 +59,26 @@ def few_rows(cell: FewRows, run: Run) -> Row:
     from sparsenn.backends.cuda.runtime.device import current_machine
 
     allow_tf32(False)
-    kind = torch.float16 if cell.precision == "float16" else torch.float32
-    layers = weights_of(cell.width, cell.density)
-    dense = [torch.tensor(layer.toarray(), device="cuda").to(kind) for layer in layers]
-    bias = torch.full((cell.width,), BIAS, device="cuda", dtype=kind)
-    tensor = torch.rand(cell.rows, cell.width, device="cuda").to(kind)
+    network = chain_of(width, density)
+    kind = torch.float16 if precision == "float16" else torch.float32
+    arrays = [(layer.bias_vector(), layer.weights.to_scipy().toarray()) for layer in network]
+    tensors = [[torch.tensor(each, device="cuda").to(kind) for each in pair] for pair in arrays]
+    tensor = torch.rand(count, width, device="cuda").to(kind)
 
     def products() -> Any:
         features = tensor
-        for each in dense:
-            features = torch.relu(torch.addmm(bias, features, each))
+        for bias, weights in tensors:
+            features = torch.relu(torch.addmm(bias, features, weights))
         return features
 
     replay = torch_graph(products)
     if replay is None:
         raise RuntimeError("PyTorch does not capture its products")
     expected, rows = cupy.asarray(replay()).astype(np.float32), cupy.asarray(tensor)
-    network = Network.from_scipy(layers, bias=BIAS, activation=sparsenn.ReLU())
-    with sparsenn.Session(network, device="cuda", precision=cell.precision) as session:
+    with sparsenn.Session(network, device="cuda", precision=precision) as session:
         bound = session.bind(rows)
         difference = float(abs(bound().astype(np.float32) - expected).max() / abs(expected).max())
-        _refuse(difference, FEW_TOLERANCE[cell.precision], cell)
+        _refuse(difference, FEW_TOLERANCE[precision], run)
         calls: dict[str, Callable[[], Any]] = {
             "bound": bound,
             "torch": replay,
@@ -112,9 +87,8 @@ def few_rows(cell: FewRows, run: Run) -> Row:
         }
         times = {name: _milliseconds(run, call) for name, call in calls.items()}
         kernels = ", ".join(dict.fromkeys(kernel.name for kernel in session.plan(rows).kernels))
-    least = sum(layer.nnz for layer in layers) * WEIGHT_BYTES[cell.precision] / current_machine().copy_bandwidth
+    least = sum(layer.edges for layer in network) * WEIGHT_BYTES[precision] / current_machine().copy_bandwidth
     return {
-        **vars(cell),
         **{f"{name}_milliseconds": time for name, time in times.items()},
         "times": times["torch"] / times["bound"],
         "floor_milliseconds": 1e3 * least,
@@ -123,23 +97,24 @@ def few_rows(cell: FewRows, run: Run) -> Row:
     }
 
 
+def few_rows_cases(options: argparse.Namespace) -> Iterator[Case]:
+    for precision, (width, density), rows in itertools.product(WEIGHT_BYTES, CHAINS, options.rows):
+        columns = {"precision": precision, "width": width, "density": density, "rows": rows}
+        name = f"{precision}-{width}-{density}-{rows}"
+        yield Case(name, columns, partial(few_rows, precision, width, density, rows))
+
+
 def _milliseconds(run: Run, call: Callable[[], Any]) -> float:
     return run.timer.time(call, gpu_wait(), most_seconds=run.options.seconds).median
 
 
-def _refuse(difference: float, tolerance: float, cell: Any) -> None:
+def _refuse(difference: float, tolerance: float, run: Run) -> None:
     if not difference <= tolerance:
-        raise WrongAnswerError(f"{cell}: outputs differ by {difference:.1e}")
+        raise WrongAnswerError(f"{run.case}: outputs differ by {difference:.1e}")
 
 
 def _faster(rows: Sequence[Row]) -> str:
     return f"in {sum(row['times'] >= 1 for row in rows)} of {len(rows)} cells faster than PyTorch"
-
-
-def few_rows_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")
-    parser.add_argument("--rows", type=count, nargs="+", default=[1, 8, 16, 64, 128, 1024, 8192])
-    parser.add_argument("--precisions", nargs="+", choices=list(WEIGHT_BYTES), default=list(WEIGHT_BYTES))
 
 
 FEW_ROWS = Table(
@@ -157,20 +132,14 @@ FEW_ROWS = Table(
         ("floor_milliseconds", "floor (ms)", "{:.4f}"),
         ("kernel", "kernel"),
     ],
-    cells=lambda options: [
-        FewRows(precision, width, density, rows)
-        for precision, (width, density), rows in itertools.product(options.precisions, CHAINS, options.rows)
-    ],
-    measure=few_rows,
+    cases=few_rows_cases,
     notes=[
         "Median times of calls, rows and outputs on the device. PyTorch multiplies weights with their zeros in the "
         "same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. Outputs were "
         "compared first. The floor is the weights that are left, each with its place, at the device's bandwidth."
     ],
-    options=few_rows_options,
-    configuration=("rows", "seconds"),
+    options={"seconds": 0.2, "rows": [1, 8, 16, 64, 128, 1024, 8192]},
     order=lambda row: row["times"],
-    figure="bound_milliseconds",
 )
 
 # ---- Convolutions -----------------------------------------------------------------------------------------------
@@ -180,19 +149,6 @@ PIXELS = 224
 
 TOLERANCE = {"float32": 1e-3, "tf32": 5e-2, "float16": 5e-2}
 """The largest difference of two outputs, as a share of the largest output: of PyTorch's in float32, without TF32."""
-
-
-@dataclass(frozen=True)
-class Images:
-    """A model of torchvision, pruned to a share of its weights, with a number of images."""
-
-    network: str
-    left: float
-    images: int
-    precision: str
-
-    def __str__(self) -> str:
-        return f"{self.network}-{self.left:g}-{self.images}-{self.precision}"
 
 
 @lru_cache(maxsize=1)
@@ -221,7 +177,7 @@ def torch_milliseconds(module: Any, images: Any, precision: str, run: Run) -> fl
     return min(found)
 
 
-def images_row(cell: Images, run: Run) -> Row:
+def images_row(name: str, left: float, count: int, precision: str, run: Run) -> Row:
     """Check a model and time it beside PyTorch.
 
     Raises
@@ -231,25 +187,24 @@ def images_row(cell: Images, run: Run) -> Row:
     """
     import cupy
 
-    module, network = model(cell.network, cell.left)
+    module, network = model(name, left)
     torch.backends.cudnn.benchmark = True
     allow_tf32(False)
-    images = torch.randn(cell.images, 3, PIXELS, PIXELS, device="cuda")
+    images = torch.randn(count, 3, PIXELS, PIXELS, device="cuda")
     with torch.no_grad():
         expected = module(images).cpu().numpy()
     rows = cupy.asarray(images)
-    with sparsenn.Session(network, device="cuda", precision=cell.precision) as session:
+    with sparsenn.Session(network, device="cuda", precision=precision) as session:
         session(rows)  # measures kernels
         call = session.bind(rows)
         difference = float(np.abs(cupy.asnumpy(call()) - expected).max() / np.abs(expected).max())
-        _refuse(difference, TOLERANCE[cell.precision], cell)
+        _refuse(difference, TOLERANCE[precision], run)
         bound = _milliseconds(run, call)
         chosen = [step.kernel for step in session.plan(rows).steps]
         kernels = Counter(kernel.name for kernel in chosen if kernel.operation == CONV_OPERATION)
     del call
-    by_torch = torch_milliseconds(module, images, cell.precision, run)
+    by_torch = torch_milliseconds(module, images, precision, run)
     return {
-        **vars(cell),
         "torch_milliseconds": by_torch,
         "bound_milliseconds": bound,
         "times": by_torch / bound,
@@ -258,11 +213,11 @@ def images_row(cell: Images, run: Run) -> Row:
     }
 
 
-def images_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--images", nargs="+", type=count, default=[64, 1])
-    parser.add_argument("--precisions", nargs="+", choices=list(TOLERANCE), default=list(TOLERANCE))
-    parser.add_argument("--left", nargs="+", type=float, default=[0.1, 1.0, 0.05], help="shares of weights")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")
+def images_cases(options: argparse.Namespace) -> Iterator[Case]:
+    for left, name, images, precision in itertools.product((0.1, 1.0, 0.05), MODELS, options.images, TOLERANCE):
+        columns = {"network": name, "left": left, "images": images, "precision": precision}
+        measure = partial(images_row, name, left, images, precision)
+        yield Case(f"{name}-{left:g}-{images}-{precision}", columns, measure)
 
 
 GPU_CONVOLUTIONS = Table(
@@ -277,11 +232,7 @@ GPU_CONVOLUTIONS = Table(
         ("times", "× PyTorch", "{:.2f}"),
         ("chosen", "kernels of convolutions"),
     ],
-    cells=lambda options: [
-        Images(name, left, images, precision)
-        for left, name, images, precision in itertools.product(options.left, MODELS, options.images, options.precisions)
-    ],
-    measure=images_row,
+    cases=images_cases,
     notes=[
         f"Images of {PIXELS} × {PIXELS} pixels of random numbers, float32, on the device; medians until outputs are "
         "available. PyTorch multiplies all weights, as one CUDA graph, with cudnn.benchmark and channels last; in "
@@ -289,9 +240,7 @@ GPU_CONVOLUTIONS = Table(
         "bound call's. Outputs were compared first. The largest weights of each layer are left, and all of depthwise "
         "convolutions.",
     ],
-    options=images_options,
-    configuration=("seconds",),
-    figure="bound_milliseconds",
+    options={"seconds": 0.2, "images": [64, 1]},
 )
 
 TABLES = {"few-rows": FEW_ROWS, "gpu-convolutions": GPU_CONVOLUTIONS}

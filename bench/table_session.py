@@ -1,7 +1,7 @@
-"""Calls of a `Session` that callers wait for, warm, through the public API: tables session, sparse-layers, and models.
+"""Calls of a `Session` that callers wait for, warm, through the public API: tables session and sparse-layers.
 
 Each answer is compared with the float64 reference on rows from all over the inputs, or with the true categories, before
-it is timed, and must have the same bits after. Limits and aims of `cases.py` are relative to peers in the same run.
+it is timed, and must have the same bits after.
 """
 
 from __future__ import annotations
@@ -12,29 +12,39 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import CASES, Case, add_source_options, sources_of
-from ceilings import Peaks, gpu_peaks, host_peaks
+from cases import (
+    challenge_problem,
+    layer_problem,
+    lenet86_problem,
+    lenet300_problem,
+    narrow_problem,
+    random_problem,
+    trained_problem,
+)
 from peers import PRECISIONS, Problem, Way, numpy_products, torch, torch_categories, torch_layers, ways
-from record import Row, Run, Table, WrongAnswerError, count
-from timing import RUNS, Timing, gpu_wait, no_wait
+from record import Case, Row, Run, Table, WrongAnswerError
+from timing import RUNS, Timing, floor, gpu_wait, no_wait, roofs_in_words
 
 from sparsenn import CSR, Session
 
-__all__ = ["TABLES", "check", "exact", "place"]
+__all__ = ["CASES", "TABLES", "case", "check", "exact", "place"]
+
+Make = Callable[[Path], Problem]
 
 ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
-"""Largest difference from float64 after one layer, in parts of the largest output; it may grow with the root of the
+"""Largest difference from float64 after one layer, as a share of the largest output; it may grow with the root of the
 number of layers."""
 
 MOST_SAMPLED, CHECKED_WORK = 256, 1e9
 """Rows that the reference computes at most, and multiply-adds."""
 
 PEER_SECONDS = 0.5
-"""Of the runs of a peer that sets no limit, at most."""
+"""Of the runs of a peer, at most."""
 
 WARM_SECONDS = 0.2
 """Calls before the timed ones: processors at rest take a while to run at their clock."""
@@ -89,7 +99,7 @@ def exact(problem: Problem) -> Exact:
 def check(problem: Problem, precision: str, answer: Any, expected: Exact) -> float | None:
     """Return the difference of the outputs from float64, None where categories are the answer.
 
-    The answer stays where it is, but for the rows that are looked at.
+    The answer stays where it is, but for the rows that are compared.
 
     Raises
     ------
@@ -101,7 +111,7 @@ def check(problem: Problem, precision: str, answer: Any, expected: Exact) -> flo
         alive = (outputs != 0).any(axis=1)
         wrong = int((np.isin(numbers, fetched(answer)) != alive).sum())
         if wrong:
-            raise WrongAnswerError(f"{wrong} of {numbers.size} inputs that were looked at are in the wrong category")
+            raise WrongAnswerError(f"{wrong} of {numbers.size} inputs that were compared are in the wrong category")
         if problem.categories is not None and answer.size != problem.categories:
             raise WrongAnswerError(f"{answer.size} categories, not {problem.categories}")
         return None
@@ -123,13 +133,6 @@ def _rows(answer: Any, numbers: np.ndarray) -> np.ndarray:
     return fetched(answer[cupy.asarray(numbers)])
 
 
-def call_of(problem: Problem, session: Session, rows: Any) -> Callable[[], Any]:
-    """Return the call that a case times."""
-    if problem.are_categories:
-        return lambda: session.run(rows, statistics=False).categories
-    return lambda: session(rows)
-
-
 def correct_classes(problem: Problem, outputs: Any) -> int | None:
     """Return how many rows' largest output is that of their class; None where there are no classes."""
     if problem.classes is None:
@@ -138,24 +141,14 @@ def correct_classes(problem: Problem, outputs: Any) -> int | None:
     return int((found == problem.classes).sum())
 
 
-# ---- Cases ------------------------------------------------------------------------------------------------------
+@lru_cache(maxsize=1)
+def problem_of(make: Make, data: Path) -> tuple[Problem, Exact]:
+    """Return a problem and some of the exact outputs; those of the case before where it makes the same."""
+    problem = make(data)
+    return problem, exact(problem)
 
 
-def problem_of(case: Case, run: Run) -> tuple[Problem, Exact]:
-    """Return a case's problem and some of the exact outputs; those of the case before where they are the same."""
-    if run.shared.get("make") is not case.make:
-        run.shared.pop("problem", None)  # the one before goes first: both may not fit
-        problem = case.make(sources_of(run.options))
-        run.shared |= {"make": case.make, "problem": (problem, exact(problem))}
-    problem, expected = run.shared["problem"]
-    where = {"device": case.device, "where": case.where, "are_categories": case.categories}
-    return replace(problem, **where), expected
-
-
-def peaks_of(run: Run) -> Peaks:
-    """Return what the device can do, measured once a run."""
-    measure = partial(gpu_peaks, link=True) if run.options.device == "cuda" else host_peaks
-    return run.shared_value("peaks", measure)  # type: ignore[no-any-return]
+# ---- A call -----------------------------------------------------------------------------------------------------
 
 
 def timed(run: Run, call: Callable[[], Any], wait: Callable[[], None], most_seconds: float | None = None) -> Timing:
@@ -164,97 +157,95 @@ def timed(run: Run, call: Callable[[], Any], wait: Callable[[], None], most_seco
     return run.timer.time(call, wait, runs, 5, most_seconds, warm_seconds=WARM_SECONDS, least_seconds=least)
 
 
-def session_row(case: Case, run: Run) -> Row:
-    """Check a case, time it, and time its peers.
+def call_row(make: Make, precision: str, where: str, categories: bool, merging: bool, run: Run) -> Row:
+    """Check a call, time it, and time its peers.
+
+    Parameters
+    ----------
+    make : returns the problem.
+    precision : asked of the session. Rows on a GPU are float16 where it is `float16`.
+    where : rows are on the `device` or in ordinary memory of the `host`; outputs go there, too.
+    categories : whether the categories, on the host, are the answer; else the outputs are.
+    merging : whether equal outputs are computed once.
 
     Raises
     ------
     WrongAnswerError
         The answer is not that of the reference, or not the same each time.
     """
-    problem, expected = problem_of(case, run)
-    wait = gpu_wait() if case.device == "cuda" else no_wait
-    rows = place(problem.rows, problem, case.precision)
+    device = run.options.device
+    made, expected = problem_of(make, run.options.data)
+    problem = replace(made, device=device, where=where, are_categories=categories)
+    wait = gpu_wait() if device == "cuda" else no_wait
+    rows = place(problem.rows, problem, precision)
     wait()
     start = time.perf_counter()
-    with Session(problem.network, device=case.device, precision=case.precision, merging=case.merging) as session:
+    with Session(problem.network, device=device, precision=precision, merging=merging) as session:
         first = session.run(rows, statistics=False)
         wait()
         first_seconds = time.perf_counter() - start
-        call = call_of(problem, session, rows)
+        call = partial(_categories, session, rows) if categories else partial(session, rows)
         answer = call()
-        error = check(problem, case.precision, answer, expected)
+        error = check(problem, precision, answer, expected)
         timing = timed(run, call, wait)
         later = call()
         if later.shape != answer.shape or not bool((later == answer).all()):
             raise WrongAnswerError("a later call gave other bits than the first")
         result = session.run(rows)
         plan, held = result.plan, session.nbytes
-    peers = list(peer_rows(case, problem, expected, run))
+    peers = list(peer_rows(problem, precision, expected, run))
     classes = correct_classes(problem, answer)
-    best = best_peer(case.precision, peers, classes)
-    beside = time_beside(case, best, peers, rows, run)
+    best = best_peer(precision, peers, classes)
     work = min(result.performed_edges, problem.rows.shape[0] * problem.network.multiply_adds)
-    moved = bytes_of(rows) + answer.nbytes
     weights = sum(getattr(layer, "weight_bytes", 0) for layer in problem.network)
-    over_link = moved if case.device == "cuda" and case.where == "host" else 0
-    floor = 1e3 * peaks_of(run).floor(weights + moved, work, case.precision, over_link)
+    least = floor(device, weights + bytes_of(rows) + answer.nbytes, work, precision)
     return {
-        "key": case.key,
-        "call": case.call,
-        "device": case.device,
-        "precision": case.precision,
+        "device": device,
         "milliseconds": timing.median,
         "spread_milliseconds": timing.spread,
         "runs": timing.runs,
-        "limit_milliseconds": scaled(case.limit, beside, case.beside),
-        "aim_milliseconds": scaled(case.aim, beside, case.beside),
-        "beside": case.beside,
-        "beside_milliseconds": beside,
         "peer": best and best["way"],
         "peer_milliseconds": best and best["milliseconds"],
         "peers": peers,
-        "floor_milliseconds": floor,
-        "floor_share": floor / timing.median,
+        "floor_milliseconds": least,
+        "floor_share": least / timing.median,
         "first_seconds": first_seconds,
         "plan_seconds": first.seconds.plan,
         "compile_seconds": first.seconds.compile,
         "prepare_seconds": first.seconds.prepare,
         "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in plan.kernels)),
         "plan": str(plan),
-        "estimate_milliseconds": None if plan.estimate is None else 1e3 * plan.estimate,
         "error": error,
         "right": classes,
-        "categories": int(answer.size) if case.categories else None,
+        "categories": int(answer.size) if categories else None,
         "multiply_adds": int(work),
         "session_bytes": int(held),
     }
 
 
-def peer_rows(case: Case, problem: Problem, expected: Exact, run: Run) -> Iterator[Row]:
+def _categories(session: Session, rows: Any) -> Any:
+    return session.run(rows, statistics=False).categories
+
+
+def peer_rows(problem: Problem, precision: str, expected: Exact, run: Run) -> Iterator[Row]:
     """Yield the times of the other ways that give the answer, too."""
     # where classes are counted, a lower precision that finds as many of them is a fair peer
-    several = case.device == "cuda" and problem.classes is not None
-    most = None if case.beside in ("peer", "numpy") else PEER_SECONDS
-    wait = torch.cuda.synchronize if case.device == "cuda" and torch is not None else no_wait
+    several = problem.device == "cuda" and problem.classes is not None
+    wait = torch.cuda.synchronize if problem.device == "cuda" and torch is not None else no_wait
     peers = (torch_categories,) if problem.are_categories else (numpy_products, torch_layers)
-    time_call = partial(timed, run, wait=wait, most_seconds=most)
-    for precision in PRECISIONS if several else (case.precision,):
-        for way in ways(peers, problem, precision):
-            row = peer_row(case, problem, expected, way, time_call)
-            if row is not None:
-                yield row
+    for each in PRECISIONS if several else (precision,):
+        for way in ways(peers, problem, each):
+            try:
+                outputs = way.outputs(way.run())
+                timing = timed(run, way.run, wait, PEER_SECONDS)
+                check(problem, way.precision, outputs, expected)
+            except (RuntimeError, WrongAnswerError) as error:  # memory does not suffice, or the answer is another one
+                print(f"{way.name} in {way.precision}: {error}: left out", file=sys.stderr)
+                continue
+            yield peer_row(problem, way, outputs, timing)
 
 
-def peer_row(case: Case, problem: Problem, expected: Exact, way: Way, time_call: Callable[..., Timing]) -> Row | None:
-    """Return the time of a way; None where memory does not suffice, PyTorch refuses, or the answer is another one."""
-    try:
-        outputs = way.outputs(way.run())
-        timing = time_call(way.run)
-        check(problem, way.precision, outputs, expected)
-    except (RuntimeError, WrongAnswerError) as error:
-        print(f"{case}: {way.name} in {way.precision}: {error}: left out", file=sys.stderr)
-        return None
+def peer_row(problem: Problem, way: Way, outputs: Any, timing: Timing) -> Row:
     return {
         "way": way.name,
         "precision": way.precision,
@@ -273,36 +264,91 @@ def best_peer(precision: str, peers: Sequence[Row], classes: int | None) -> Row 
     return min(fair, key=lambda peer: peer["milliseconds"], default=None)
 
 
-def time_beside(case: Case, best: Row | None, peers: Sequence[Row], rows: Any, run: Run) -> float | None:
-    """Return the milliseconds that limit and aim are relative to; None where they were not measured."""
-    if case.beside == "peer":
-        return best and best["milliseconds"]
-    if case.beside == "numpy":
-        return min((peer["milliseconds"] for peer in peers if peer["way"].startswith("NumPy")), default=None)
-    if case.beside == "copy":
-        import cupy
-
-        return timed(run, lambda: cupy.asarray(rows), gpu_wait()).median
-    return next((float(row["milliseconds"]) for row in run.rows if row["key"] == case.beside), None)
+# ---- The tables -------------------------------------------------------------------------------------------------
 
 
-def scaled(factor: float | None, beside: float | None, name: str | None) -> float | None:
-    """Return milliseconds: the factor itself where it is relative to nothing."""
-    if factor is None or name is None:
-        return factor
-    return None if beside is None else factor * beside
+def case(
+    name: str,
+    call: str,
+    make: Make,
+    precision: str = "float32",
+    where: str = "device",
+    categories: bool = False,
+    merging: bool = True,
+) -> Case:
+    """Return the case of a call, which `call` describes; the other arguments are those of `call_row`."""
+    columns = {"call": call, "precision": precision}
+    return Case(name, columns, partial(call_row, make, precision, where, categories, merging))
 
 
-def slower_than_limit(row: Row) -> str | None:
-    limit = row["limit_milliseconds"]
-    if not limit or row["milliseconds"] <= limit:
-        return None
-    return f"{row['key']}: {row['milliseconds']:.3f} ms, limit {limit:.3f}"
+def each_precision(name: str, call: str, make: Make, precisions: Sequence[str] = PRECISIONS) -> list[Case]:
+    return [case(f"{name}-{precision}", call, make, precision) for precision in precisions]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_source_options(parser)
-    parser.add_argument("--runs", type=count, default=RUNS)
+def random_layers(width: int, degree: int, layers: int, rows: int, *precisions: str) -> list[Case]:
+    call = f"{layers} × {width}, {degree} weights an output, {rows:,} rows"
+    make = partial(random_problem, width, degree, layers, rows)
+    return each_precision(f"{width}-{degree}", call, make, precisions)
+
+
+def one_layer(name: str, width: int, density: float, rows: int) -> list[Case]:
+    call = f"one layer {width} wide, {density:.0%} of the weights, {rows:,} rows"
+    return each_precision(name, call, partial(layer_problem, width, density, rows, 1))
+
+
+SMALL, LARGE = partial(challenge_problem, 1024), partial(challenge_problem, 65536)
+WHOLE, PRUNED = partial(lenet86_problem, "lenet86.h5"), partial(lenet86_problem, "lenet86-pruned.h5")
+TRAINED = "784 → 128 → 18 × (128, 60 % of the weights) → 10, 10,000 rows"
+LENET300 = "LeNet-300-100 with 1.9 % of its weights"
+LENET86 = "LeNet86, 10,000 images"
+OFFICIAL, ON_HOST = "official inputs on the device → categories", "official inputs in SciPy's CSR → categories"
+
+CASES: dict[tuple[str, str], list[Case]] = {
+    ("session", "cuda"): [
+        case("challenge-1024", f"1024 × 120, {OFFICIAL}", SMALL, categories=True),
+        case("challenge-1024-host", f"1024 × 120, {ON_HOST}", SMALL, where="host", categories=True),
+        *each_precision("trained", TRAINED, trained_problem),
+        *each_precision("lenet300", f"{LENET300}, 10,000 rows", partial(lenet300_problem, 10_000)),
+        *random_layers(1024, 32, 24, 60_000, "float32"),
+        *random_layers(1024, 102, 24, 60_000, "float32", "tf32"),
+        *random_layers(4096, 32, 12, 20_000, "float32"),
+        *random_layers(16384, 32, 6, 10_000, "float32"),
+        case("lenet86-host", f"{LENET86} in NumPy → probabilities in NumPy", WHOLE, where="host"),
+        case("lenet86", f"{LENET86} on the device", WHOLE),
+        *each_precision("lenet86", f"{LENET86} on the device", WHOLE, PRECISIONS[1:]),
+        case("lenet86-pruned", f"pruned {LENET86} on the device", PRUNED),
+        case("narrow-1", "72-64-64-4, one row on the device", partial(narrow_problem, 1)),
+        case("narrow-128", "72-64-64-4, 128 rows on the device", partial(narrow_problem, 128)),
+        case("challenge-65536", f"65536 × 120, {OFFICIAL}", LARGE, categories=True),
+    ],
+    ("session", "cpu"): [
+        case("cpu-lenet300-1", f"{LENET300}, one row", partial(lenet300_problem, 1), where="host"),
+        case("cpu-trained", TRAINED, trained_problem, where="host"),
+        case("cpu-challenge-1024", f"1024 × 120, {ON_HOST}", SMALL, where="host", categories=True),
+    ],
+    ("sparse-layers", "cuda"): [
+        *one_layer("layer-1024", 1024, 0.10, 60_000),
+        *one_layer("layer-4096", 4096, 0.05, 60_000),
+        *one_layer("layer-16384", 16384, 0.01, 10_000),
+        *one_layer("layer-4096-denser", 4096, 0.20, 60_000),
+        case(
+            "blocks-4096",
+            "one layer 4096 wide, 5% of the weights in blocks of 16 outputs, 60,000 rows",
+            partial(layer_problem, 4096, 0.05, 60_000, 16),
+        ),
+        *(
+            case(
+                f"unmerged-{neurons}",
+                f"{neurons} × 120, no outputs merged, {OFFICIAL}",
+                partial(challenge_problem, neurons),
+                categories=True,
+                merging=False,
+            )
+            for neurons in (1024, 4096, 16384, 65536)
+        ),
+    ],
+}
+"""By table and device."""
 
 
 def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
@@ -314,10 +360,9 @@ def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]
         "Fastest peer: the fastest in the same precision, of PyTorch (launch by launch, in a CUDA graph, with ReLU in "
         "the product, sparse times dense) and, on a CPU, NumPy's dense products; where correct classes are counted, "
         "in any precision that finds as many.",
-        "Floor: the longer time of two, weights, rows and outputs moved once at the measured copy bandwidth (to and "
-        "from the host: that of pinned memory), and the multiply-adds at the measured rate of a product in that "
-        "precision (float32 on a GPU: a third of TF32's rate, as float32 kernels issue three TF32 products). Data in "
-        "caches may move faster.",
+        "Floor: the longer time of two, weights, rows and outputs moved once at the measured copy bandwidth, and the "
+        "multiply-adds at the measured rate of that precision (float32 on a GPU: a third of TF32's rate, as float32 "
+        "kernels issue three TF32 products). Data in caches may move faster.",
         "Made and first called: from the network to the first answer, in a process that may have loaded kernels for "
         "the cases above.",
         *(["PyTorch was not installed."] if torch is None else []),
@@ -332,8 +377,6 @@ def session_table(name: str, title: str) -> Table:
             ("precision", "precision"),
             ("milliseconds", "time (ms)", "{:,.3f}"),
             ("spread_milliseconds", "spread (ms)", "{:.3f}"),
-            ("limit_milliseconds", "limit (ms)", "{:,.3f}"),
-            ("aim_milliseconds", "aim (ms)", "{:,.3f}"),
             ("peer_milliseconds", "fastest peer (ms)", "{:,.3f}"),
             ("peer", "its name"),
             ("floor_milliseconds", "floor (ms)", "{:,.3f}"),
@@ -343,18 +386,13 @@ def session_table(name: str, title: str) -> Table:
             ("prepare_seconds", "weights, buffers, graphs (s)", "{:.3f}"),
             ("kernels", "kernels"),
         ],
-        cells=lambda options: [case for case in CASES if (case.table, case.device) == (name, options.device)],
-        measure=session_row,
+        cases=lambda options: CASES.get((name, options.device), []),
         notes=session_notes,
-        options=add_options,
-        configuration=lambda run: {
-            "runs": run.options.runs,
-            "copy_bytes_per_second": peaks_of(run).copied,
-            "link_bytes_per_second": peaks_of(run).link,
-            "multiply_adds_per_second": peaks_of(run).rates,
+        options={"runs": RUNS},
+        configuration=lambda options: {
+            **roofs_in_words(options.device),
             "torch": None if torch is None else torch.__version__,
         },
-        fault=slower_than_limit,
         device="cuda",
         limit=540.0,
     )

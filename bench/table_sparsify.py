@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from record import Row, Run, Table, WrongAnswerError, count
+from record import Case, Row, Run, Table, WrongAnswerError
 from timing import no_wait
 from torch import nn
 
@@ -23,7 +24,7 @@ import sparsenn
 
 MOST_RUNS, LEAST_RUNS = 500, 9
 TOLERANCE = 1e-4
-"""The largest difference of two outputs, in parts of the largest output, or of 1."""
+"""The largest difference of two outputs, as a share of the largest output, or of 1."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,6 @@ class Block(nn.Module):
         return self.down(nn.functional.gelu(self.up(tokens)))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A block with a share of its weights, and a number of tokens."""
-
-    block: str
-    density: float
-    tokens: int
-
-    def __str__(self) -> str:
-        return f"{self.block}-{self.density:g}-{self.tokens}"
-
-
 @lru_cache(maxsize=1)
 def modules(name: str, density: float, device: str) -> tuple[nn.Module, nn.Module]:
     """Return a block, and the same whose modules sessions compute."""
@@ -99,7 +88,7 @@ def modules(name: str, density: float, device: str) -> tuple[nn.Module, nn.Modul
     return block, sparsenn.torch.sparsify(block, 1.0, inplace=False)
 
 
-def block_row(cell: Cell, run: Run) -> Row:
+def block_row(name: str, density: float, count: int, run: Run) -> Row:
     """Compare a block with PyTorch's, and time both in turns.
 
     Raises
@@ -108,14 +97,14 @@ def block_row(cell: Cell, run: Run) -> Row:
         The outputs differ.
     """
     device = run.options.device
-    block, sparse = modules(cell.block, cell.density, device)
+    block, sparse = modules(name, density, device)
     with torch.inference_mode():
-        tokens = torch.randn(1, cell.tokens, BLOCKS[cell.block].width, device=device)
+        tokens = torch.randn(1, count, BLOCKS[name].width, device=device)
         calls = [partial(sparse, tokens), partial(block, tokens)]
         own, expected = (call() for call in calls)
         difference = float((own - expected).abs().max() / max(1.0, float(expected.abs().max())))
         if not difference <= TOLERANCE:
-            raise WrongAnswerError(f"{cell}: outputs differ by {difference:.1e}")
+            raise WrongAnswerError(f"{run.case}: outputs differ by {difference:.1e}")
         start = time.perf_counter()
         for call in calls:
             call()
@@ -123,7 +112,6 @@ def block_row(cell: Cell, run: Run) -> Row:
         wait = torch.cuda.synchronize if device == "cuda" else no_wait
         ours, by_torch = run.timer.in_turn(calls, wait, runs=max(LEAST_RUNS, min(MOST_RUNS, runs)))
     return {
-        **vars(cell),
         "milliseconds": ours.median,
         "torch": by_torch.median,
         "times": by_torch.median / ours.median,
@@ -131,9 +119,10 @@ def block_row(cell: Cell, run: Run) -> Row:
     }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each block, density and number of tokens")
-    parser.add_argument("--tokens", type=count, nargs="+", default=[1, 16, 128])
+def cases(options: argparse.Namespace) -> Iterator[Case]:
+    for name, density, tokens in itertools.product(BLOCKS, (0.2, 0.5), options.tokens):
+        columns = {"block": name, "density": density, "tokens": tokens}
+        yield Case(f"{name}-{density:g}-{tokens}", columns, partial(block_row, name, density, tokens))
 
 
 TABLES: dict[str, Any] = {
@@ -150,15 +139,13 @@ TABLES: dict[str, Any] = {
             ("torch", "PyTorch (ms)", "{:.3f}"),
             ("times", "× PyTorch", "{:.2f}"),
         ],
-        cells=lambda options: [Cell(*each) for each in itertools.product(BLOCKS, (0.2, 0.5), options.tokens)],
-        measure=block_row,
+        cases=cases,
         notes=[
             "Medians of warm calls, alternately, under `torch.inference_mode()`, tokens and outputs on the device, "
             "each library with its own number of threads. Outputs were compared first. All fully connected layers of a "
             "block have this density, weights at random places.",
         ],
-        options=add_options,
-        configuration=("tokens", "seconds", "device"),
+        options={"seconds": 2.0, "tokens": [1, 16, 128]},
         order=lambda row: row["times"],
         device="cpu",
     )

@@ -1,4 +1,4 @@
-"""The timer of the benchmarks, in milliseconds: calls until their result is there, or a GPU's work by events."""
+"""The timer of the benchmarks, in milliseconds: calls until their result is there; and floors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
+from sparsenn.backends import backend_for
+from sparsenn.studies.measure import Roofs, meter_for
 
-__all__ = ["RUNS", "Timer", "Timing", "between_events", "captured", "gpu_wait", "no_wait", "queued", "summary"]
+__all__ = ["RUNS", "Timer", "Timing", "floor", "gpu_wait", "no_wait", "roofs", "roofs_in_words", "summary"]
 
 Call = Callable[[], Any]
 
@@ -22,13 +23,6 @@ WARM_UP = 5
 
 BLOCKS = 5
 PAUSE_SECONDS = 0.02  # longer than threads spin
-
-QUEUED_RUNS, FEW_RUNS = 20, 5
-LONG_MILLISECONDS = 250.0
-"""Work on a GPU that takes longer is timed FEW_RUNS times: cuSPARSE would take most of an hour otherwise."""
-
-SAMPLE_MILLISECONDS = 0.1
-"""Shorter work is timed several calls at a time, so that events cost nothing beside it."""
 
 
 @dataclass(frozen=True)
@@ -119,20 +113,17 @@ class Timer:
         wait: Call = no_wait,
         runs: int = RUNS,
         warm_up: int = WARM_UP,
-        before: Call = no_wait,
     ) -> list[Timing]:
         """Time calls against each other: each once, then each again, so that a disturbance affects all.
 
-        `before` is called before each call, and not timed; the other arguments are as for `time`.
+        The other arguments are as for `time`.
         """
         first, *others = calls
         found: list[list[float]] = [[] for _ in others]
 
         def setup() -> None:
             for call, milliseconds in zip(others, found, strict=True):
-                before()
                 milliseconds.append(_once(call, wait))
-            before()
 
         for _ in range(warm_up):
             setup()
@@ -181,90 +172,28 @@ class Timer:
         return [1e3 * seconds for seconds in benchmark.stats.stats.data]
 
 
-# ---- Events of a GPU --------------------------------------------------------------------------------------------
-
-_SPIN = r"""
-// Keeps the device busy while the host queues up what is to be timed.
-extern "C" __global__ void spin(long long nanoseconds) {
-    long long start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - start < nanoseconds);
-}
-"""
+# ---- Floors -----------------------------------------------------------------------------------------------------
 
 
 @cache
-def _spin() -> Any:
-    import cupy
+def roofs(device: str) -> Roofs:
+    """Measure what a device can do at most, once per process."""
+    return meter_for(backend_for(device)).roofs()
 
-    return cupy.RawModule(code=_SPIN, options=("-std=c++17",)).get_function("spin")
 
+def floor(device: str, moved: int, multiply_adds: int, precision: str = "float32") -> float:
+    """Return the milliseconds that nothing can go below: bytes moved once, or multiply-adds at the precision's rate.
 
-def queued(call: Call, runs: int = QUEUED_RUNS) -> Timing:
-    """Time work on the current stream by events, queued while the device is busy so that the host does not count.
-
-    Runs are fewer where one takes more than a quarter of a second.
+    float32's rate is a third of TF32's if that is more: three products of TF32 make one.
     """
-    host, device = _queue_and_wait(call)
-    if device > LONG_MILLISECONDS:
-        runs = min(runs, FEW_RUNS)
-    else:
-        host, device = _queue_and_wait(call)
-    calls = max(1, min(10, int(SAMPLE_MILLISECONDS / device)))
-    milliseconds = min(200.0, 1.0 + 1.5 * host * calls * runs)
-    _spin()((1,), (1,), (np.int64(1e6 * milliseconds),))
-    return between_events(lambda: [call() for _ in range(calls)], runs, calls, warm_up=0)
+    top = roofs(device)
+    rate = top.multiply_adds[precision]
+    if precision == "float32":
+        rate = max(rate, top.multiply_adds.get("tf32", 0.0) / 3)
+    return 1e3 * max(moved / top.copy_bandwidth, multiply_adds / rate)
 
 
-def between_events(call: Call, runs: int, calls: int = 1, warm_up: int = 3, stream: Any = None) -> Timing:
-    """Time a call that queues the work of `calls` calls on a stream, the current one if None; launches count, too."""
-    import cupy
-
-    stream = stream or cupy.cuda.get_current_stream()
-    for _ in range(warm_up):
-        call()
-    events = [(cupy.cuda.Event(), cupy.cuda.Event()) for _ in range(runs)]
-    for start, stop in events:
-        start.record(stream)
-        call()
-        stop.record(stream)
-    stream.synchronize()
-    return summary([cupy.cuda.get_elapsed_time(*pair) / calls for pair in events])
-
-
-def captured(calls: Sequence[Call], runs: int) -> Timing:
-    """Time what calls of CuPy launch one after the other, captured in one graph, per call.
-
-    Raises
-    ------
-    RuntimeError
-        A call cannot be captured.
-    """
-    import cupy
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        for call in calls:
-            call()
-        stream.synchronize()
-        stream.begin_capture()
-        try:
-            outputs = [call() for call in calls]  # live as long as the graph that writes them
-        finally:
-            graph = stream.end_capture()  # the stream must not go on capturing
-        found = between_events(lambda: graph.launch(stream), runs, len(calls), stream=stream)
-        del outputs
-    return found
-
-
-def _queue_and_wait(call: Call) -> tuple[float, float]:
-    """Return the milliseconds that the host takes to queue a call, and that the device takes to be done with it."""
-    import cupy
-
-    stream = cupy.cuda.get_current_stream()
-    stream.synchronize()
-    start = time.perf_counter()
-    call()
-    host = time.perf_counter() - start
-    stream.synchronize()
-    return 1e3 * host, max(1e-3, 1e3 * (time.perf_counter() - start))
+def roofs_in_words(device: str) -> dict[str, Any]:
+    """Return what a result file states of floors."""
+    top = roofs(device)
+    return {"copy_bytes_per_second": top.copy_bandwidth, "multiply_adds_per_second": dict(top.multiply_adds)}

@@ -1,4 +1,4 @@
-"""Recording tables in a test: small cells, and result files in a folder of the test."""
+"""Recording tables in a test: small cases, and result files in a folder of the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Recorded", "Recorder", "small_model"]
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording's result file, None where it recorded nothing, and why cells failed."""
+    """A recording's result file, None where it recorded nothing, and why cases failed."""
 
     result: ResultFile | None
     failures: tuple[str, ...]
@@ -36,18 +36,17 @@ class Recorder:
         monkeypatch.setattr(record, "results_path", lambda name, folder=None: self.folder / f"{name}.json")
 
     def __call__(self, *words: str) -> Recorded:
-        """Record all cells that the words select."""
-        run, cells, rest = record.run_of(words)
+        """Record all cases that the words select."""
+        run, cases, rest = record.run_of(words)
         assert not rest
         failures = []
-        with run.stack:
-            for cell in cells:
-                try:
-                    run.record(cell, Timer())
-                except pytest.skip.Exception:
-                    continue
-                except (Exception, pytest.fail.Exception) as error:
-                    failures.append(str(error))
+        for case in cases:
+            try:
+                run.record(case, Timer())
+            except pytest.skip.Exception:
+                continue
+            except Exception as error:
+                failures.append(str(error))
         return Recorded(read_results(run.path) if run.path.is_file() else None, tuple(failures))
 
 

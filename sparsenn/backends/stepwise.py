@@ -26,8 +26,8 @@ tenth to a half of the rows; a search after every layer costs more than it saves
 FEW = 1 / 8  # a search that removes no more than this share of the rows doubles the layers until the next one
 
 VECTOR_VALUE = 1 / 16
-"""Time of a multiply-add along vectors, or of an element that is cleared, in that of one that is scattered, about as
-`tools/bench spmspm` shows with AVX-512; a value that is brought into a panel costs as much as one."""
+"""Time of a multiply-add along vectors, or of an element that is cleared, in that of one that is scattered, as
+measured with AVX-512; a value that is brought into a panel costs as much as one."""
 
 
 @dataclass
