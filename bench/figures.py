@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from headline import PUBLISHED, Compared, texts
 from results_file import ResultError, ResultFile
 
-__all__ = ["headline_sources", "prose_sources", "recorded"]
+__all__ = ["prose_sources", "recorded"]
 
 NOT_PROSE = re.compile(
     r"^<!-- \w+:\S+[^\n]*-->\n.*?^<!-- /table -->$|^ *```.*?^ *```$|`[^`]+`|^ {4}[^\n]*$", re.DOTALL | re.MULTILINE
@@ -45,17 +44,6 @@ def recorded(page: Path, results: Mapping[Path, ResultFile], shown: Iterable[tup
         places = [_link(page, place, place.stem) for place, file in pages if file == path]
         command = f"`{result.command}`" if result.command else "–"
         yield [_link(page, path, name), ", ".join(places) or "–", f"{result.commit[:10]}, {result.date[:10]}", command]
-
-
-def headline_sources(page: Path, rows: Sequence[Compared], results: Mapping[Path, ResultFile]) -> Iterator[list[str]]:
-    """Yield the cells of a table of the headline's figures; parameters as of `recorded`."""
-    yield ["headline", "alternative", "sparsenn", "result file"]
-    for row in rows:
-        task, peer, slow, fast, _ = texts(row)
-        path = next(path for path, result in results.items() if result is row.source)
-        yield [task, f"{peer}: {slow}", fast, _link(page, path, f"{path.parent.name}/{path.stem}")]
-    for who, rate in PUBLISHED.items():
-        yield [who, f"{rate} TeraEdges/s", "–", "the linked page"]
 
 
 def prose_sources(page: Path, root: Path, pages: Iterable[Path]) -> Iterator[list[str]]:

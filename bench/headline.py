@@ -5,10 +5,9 @@ Only the standard library is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from results_file import ResultError, ResultFile
 
@@ -39,30 +38,41 @@ text { fill: #e6e6e6 } .ground { fill: #131416 } .peer { fill: #6e6e6e } .ours {
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Times of a task with sparsenn and with the best alternative, both of one result file.
+class Line:
+    """A row of the headline: which row of which table it shows.
 
     Parameters
     ----------
-    group : str
-        For whom it is: practitioner or researcher.
-    task, peer : str
-        In words.
-    peer_seconds, seconds : float
-        Of the alternative, and of sparsenn.
-    source : ResultFile
-        Where both stand.
-    edges : int
-        Of the challenge's network, times its images; 0 for other tasks.
+    group : for whom it is: practitioner or researcher.
+    task : in words.
+    device : CPU or GPU, which the table was recorded on.
+    key : names the row.
+    peers : names of alternatives by the column that has their time.
+    own : column of sparsenn's time.
+    unit : of these columns, in seconds.
+    edges : of the challenge's network, times its images; 0 for other tasks.
     """
 
     group: str
     task: str
+    device: str
+    table: str
+    key: str
+    peers: Mapping[str, str]
+    own: str = "milliseconds"
+    unit: float = 1e-3
+    edges: int = 0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Seconds of a line's task with the best alternative and with sparsenn, both of one result file."""
+
+    line: Line
     peer: str
     peer_seconds: float
     seconds: float
     source: ResultFile
-    edges: int = 0
 
     @property
     def factor(self) -> float:
@@ -70,41 +80,74 @@ class Compared:
         return self.peer_seconds / self.seconds
 
 
+ENGINES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "deepsparse": "DeepSparse 1.8",
+    "torch": "PyTorch",
+}
+GRAPH = {"torch_milliseconds": "PyTorch in a CUDA graph"}
+LOOP = {"loop_seconds": "SciPy, layer by layer"}
+SPARSE = {"peer_milliseconds": "PyTorch, sparse times dense"}
+
+LENET, ROW = (
+    "LeNet-300-100, 1.9 % of the weights, 10,000 images",
+    "sparse layers 4,096 wide, 5 % of the weights, one row",
+)
+RESNET, MOBILENET = "ResNet-50, 10 % of the weights", "MobileNetV2, 10 % of the weights, one image"
+CHALLENGE = "challenge 1024 × 120, 60,000 images"
+
+LINES = (
+    Line("practitioner", LENET, "CPU", "models", "lenet300-dns-10000", ENGINES),
+    Line("practitioner", f"4 {ROW}", "CPU", "cpu-rows", "4 × 4096, 205 an output-1", ENGINES),
+    Line("practitioner", f"{RESNET}, one image", "CPU", "cpu-convolutions", "resnet50-0.1-1", ENGINES),
+    Line("practitioner", f"{RESNET}, 16 images", "CPU", "cpu-convolutions", "resnet50-0.1-16", ENGINES),
+    Line("practitioner", MOBILENET, "CPU", "cpu-convolutions", "mobilenet_v2-0.1-1", ENGINES),
+    Line("practitioner", f"3 {ROW}", "GPU", "few-rows", "float32-4096-0.05-1", GRAPH, "bound_milliseconds"),
+    Line(
+        *("practitioner", f"{RESNET}, one image", "GPU", "gpu-convolutions", "resnet50-0.1-1-float32", GRAPH),
+        "bound_milliseconds",
+    ),
+    *(
+        Line("researcher", f"{CHALLENGE}, {savings}", "CPU", "network", key, LOOP, "seconds", 1.0, EDGES)
+        for savings, key in (("all savings", "1024-engine"), ("nothing saved", "1024-engine, nothing saved"))
+    ),
+    Line("researcher", f"{CHALLENGE}, all savings", "GPU", "session", "challenge-1024", SPARSE, edges=EDGES),
+    Line(
+        "researcher", f"{CHALLENGE}, outputs not merged", "GPU", "sparse-layers", "unmerged-1024", SPARSE, edges=EDGES
+    ),
+)
+
+
 def compared(tables: Tables) -> list[Compared]:
-    """Return the rows of the headline.
+    """Return the rows of the headline, each of the last result file that has it.
 
     Raises
     ------
     ResultError
         A result file or a row is missing.
     """
-    challenge = "challenge 1024 × 120, 60,000 images"
-    layers = "4 sparse layers 4,096 wide, 5 % of the weights, one row"
-    sparse = "PyTorch, sparse times dense"
-    rows: list[Callable[[], Compared]] = [
-        lambda: _beside(tables, "LeNet-300-100, 1.9 % of the weights, 10,000 images", "models", "lenet300-dns-10000"),
-        lambda: _beside(tables, layers, "cpu-rows", "4 × 4096, 205 an output-1"),
-        lambda: _beside(tables, "ResNet-50, 10 % of the weights, one image", "cpu-convolutions", "resnet50-0.1-1"),
-        lambda: _beside(tables, "ResNet-50, 10 % of the weights, 16 images", "cpu-convolutions", "resnet50-0.1-16"),
-        lambda: _beside(
-            tables, "MobileNetV2, 10 % of the weights, one image", "cpu-convolutions", "mobilenet_v2-0.1-1"
-        ),
-        lambda: _graph(tables, f"3 {layers[2:]}", "few-rows", "float32-4096-0.05-1"),
-        lambda: _graph(
-            tables, "ResNet-50, 10 % of the weights, one image", "gpu-convolutions", "resnet50-0.1-1-float32"
-        ),
-        lambda: _loop(tables, f"{challenge}, all savings", "engine"),
-        lambda: _loop(tables, f"{challenge}, nothing saved", "engine, nothing saved"),
-        lambda: _session(tables, f"{challenge}, all savings", "session", "challenge-1024", sparse),
-        lambda: _session(tables, f"{challenge}, outputs not merged", "sparse-layers", "unmerged-1024", sparse),
-    ]
-    return [row() for row in rows]
+    found = []
+    for line in LINES:
+        rows = [
+            (row, result)
+            for result in tables.get(line.table, ())
+            if bool(result.machine.get("gpu")) == (line.device == "GPU")
+            for row in result.rows
+            if row.get("key") == line.key
+        ]
+        if not rows:
+            raise ResultError(f"no result file of table {line.table}, on a {line.device}, has {line.key}")
+        row, result = rows[-1]
+        peer, name = min((row[key], name) for key, name in line.peers.items() if row.get(key) is not None)
+        found.append(Compared(line, name, peer * line.unit, row[line.own] * line.unit, result))
+    return found
 
 
 def texts(row: Compared) -> tuple[str, str, str, str, str]:
     """Return the cells of a row."""
     return (
-        row.task,
+        f"{row.line.task}, {row.line.device}",
         row.peer,
         _duration(row.peer_seconds),
         _duration(row.seconds),
@@ -114,7 +157,7 @@ def texts(row: Compared) -> tuple[str, str, str, str, str]:
 
 def rate_text(row: Compared) -> str:
     """Return a task's rate with sparsenn, in TeraEdges/s."""
-    return _three_digits(row.edges / row.seconds / 1e12)
+    return _three_digits(row.line.edges / row.seconds / 1e12)
 
 
 def picture(rows: Sequence[Compared]) -> str:
@@ -139,50 +182,6 @@ def picture(rows: Sequence[Compared]) -> str:
                 f'<text x="{LEFT + length + 5:.1f}" y="{y + 13}">{escape(text)}</text>'
             )
     return "\n".join([*lines, "</svg>"]) + "\n"
-
-
-def _row(tables: Tables, name: str, gpu: bool, **values: object) -> tuple[dict[str, Any], ResultFile]:
-    """Return the row with these values of the last result file that has one, with a GPU or without, and that file."""
-    for result in reversed(tables.get(name, ())):
-        if bool(result.machine.get("gpu")) == gpu:
-            for row in result.rows:
-                if all(row.get(key) == value for key, value in values.items()):
-                    return row, result
-    wanted = ", ".join(f"{key}={value}" for key, value in values.items())
-    raise ResultError(f"no result file of table {name}, {'with' if gpu else 'without'} a GPU, has {wanted}")
-
-
-def _beside(tables: Tables, task: str, name: str, key: str) -> Compared:
-    """Return a row of a CPU's table that has a column for each other engine."""
-    row, source = _row(tables, name, False, key=key)
-    names = {
-        "onnxruntime": "ONNX Runtime",
-        "openvino": "OpenVINO",
-        "deepsparse": "DeepSparse 1.8",
-        "torch": "PyTorch",
-    }
-    milliseconds, peer = min((row[each], name) for each, name in names.items() if row.get(each) is not None)
-    return Compared("practitioner", f"{task}, CPU", peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
-
-
-def _graph(tables: Tables, task: str, name: str, key: str) -> Compared:
-    """Return a row of a GPU's table beside PyTorch in a CUDA graph."""
-    row, source = _row(tables, name, True, key=key)
-    peer = "PyTorch in a CUDA graph"
-    seconds = 1e-3 * row["torch_milliseconds"], 1e-3 * row["bound_milliseconds"]
-    return Compared("practitioner", f"{task}, GPU", peer, *seconds, source)
-
-
-def _loop(tables: Tables, task: str, method: str) -> Compared:
-    (row, source), (loop, _) = (_row(tables, "network", False, method=each) for each in (method, "SciPy loop"))
-    seconds = loop["seconds"], row["seconds"]
-    return Compared("researcher", f"{task}, CPU", "SciPy, layer by layer", *seconds, source, EDGES)
-
-
-def _session(tables: Tables, task: str, name: str, key: str, peer: str) -> Compared:
-    row, source = _row(tables, name, True, key=key, peer=peer)
-    seconds = 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"]
-    return Compared("researcher", f"{task}, GPU", peer, *seconds, source, EDGES)
 
 
 def _duration(seconds: float) -> str:

@@ -205,9 +205,7 @@ def run_of(words: Sequence[str]) -> tuple[Run, list[Case], list[str]]:
         print(f"bench: unknown table {name!r}; there are {', '.join(RECORDERS)}", file=sys.stderr)
         raise SystemExit(2)
     table = _table(name)
-    parser = argparse.ArgumentParser(
-        prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name].needs or 'nothing'}"
-    )
+    parser = argparse.ArgumentParser(prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name][1]}")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cases with these names or beginnings")
     parser.add_argument("--limit", type=float, default=table.limit, help="begin no case after so many seconds")
@@ -250,7 +248,7 @@ def count(text: str) -> int:
 
 
 def _table(name: str) -> Table:
-    return import_module(RECORDERS[name].module).TABLES[name]  # type: ignore[no-any-return]
+    return import_module(RECORDERS[name][0]).TABLES[name]  # type: ignore[no-any-return]
 
 
 def _is_named(case: Case, word: str) -> bool:

@@ -81,14 +81,16 @@ def method_row(neurons: int, name: str, runs: int, run: Run) -> Row:
         raise WrongAnswerError(f"{run.case}: {found.size} categories, not {expected.size}")
     timing = run.timer.time(call, runs=runs, warm_up=1)
     seconds = timing.median / 1e3
-    base = {row["problem"]: row["seconds"] for row in run.rows if row["method"] == LOOP}
     shape = f"{neurons} × {len(network)}"
+    loops = {row["problem"]: row["seconds"] for row in run.rows if row["method"] == LOOP}
+    loop = loops.get(shape, seconds if name == LOOP else None)
     return {
         "problem": shape,
         "seconds": seconds,
         "spread": timing.spread / 1e3,
         "runs": timing.runs,
-        "speedup": base.get(shape, seconds) / seconds,
+        "loop_seconds": loop,
+        "speedup": loop and loop / seconds,
         "rate": rows.shape[0] * network.edges / seconds / 1e12,
         "performed": performed,
     }

@@ -87,11 +87,8 @@ def test_cases_of_the_same_commit_are_added_to(recorder: Recorder, table: Any, m
 def test_every_table_that_is_recorded_has_a_recorder(repository: Path) -> None:
     tables = {read_results(path).table for path in (repository / "bench" / "results").glob("*/*.json")}
     assert tables <= set(RECORDERS)
-    for name, recorder in RECORDERS.items():
-        source = (repository / "bench" / f"{recorder.module}.py").read_text(encoding="utf-8")
-        assert f'"{name}":' in source
-        assert recorder.measures
-        assert all((repository / path).exists() for path in recorder.measures)
+    for name, (module, _) in RECORDERS.items():
+        assert f'"{name}":' in (repository / "bench" / f"{module}.py").read_text(encoding="utf-8")
 
 
 def test_a_ladder_is_recorded_by_the_command(repository: Path, tmp_path: Path) -> None:
