@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["NETWORKS", "Golden", "Rows", "numbers", "pruned", "torchvision_model"]
+__all__ = ["NETWORKS", "Block", "Golden", "Rows", "numbers", "pruned", "torchvision_model"]
 
 Rows = Callable[[np.random.Generator, int], np.ndarray]
 """Makes a number of rows of an input."""
@@ -189,54 +189,56 @@ class UNet(nn.Module):
         return self.last(torch.cat([down, self.up(self.inner(down))], dim=1))
 
 
-class Attention(nn.Module):
-    """Heads of attention among places of a row."""
+class Block(nn.Module):
+    """Attention and two layers, each with a sum around it, for (rows, places, width).
 
-    def __init__(self, width: int, heads: int) -> None:
+    Parameters
+    ----------
+    is_last : whether normalisations come after the sums, as of BERT.
+    is_decoder : whether a layer gates the hidden one, and places attend to those before.
+    """
+
+    def __init__(self, width: int, hidden: int, heads: int, is_last: bool = False, is_decoder: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_last = heads, is_last
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.gate = nn.Linear(width, hidden) if is_decoder else None
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        first, second = self.norms
+        if self.is_last:
+            tokens = first(tokens + self._attention(tokens))
+            return second(tokens + self._layers(tokens))
+        tokens = tokens + self._attention(first(tokens))
+        return tokens + self._layers(second(tokens))
+
+    def _attention(self, tokens: torch.Tensor) -> torch.Tensor:
+        shape = (*tokens.shape[:2], self.heads, tokens.shape[2] // self.heads)
+        heads = (each(tokens).view(shape).transpose(1, 2) for each in (self.query, self.key, self.value))
+        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=self.gate is not None)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _layers(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.gate is not None:
+            return self.down(nn.functional.silu(self.gate(tokens)) * self.up(tokens))
+        return self.down(nn.functional.gelu(self.up(tokens)))
+
+
+class Encoder(nn.Module):
+    """A block on places of an image, and a head on their mean; or on words, and a head on the first."""
+
+    def __init__(self, outputs: int, words: int = 0) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, 192) if words else None
+        self.block = Block(192, 768, 3, is_last=words > 0)
+        self.head = nn.Linear(192, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows, length, width = x.shape
-        parted = (rows, length, self.heads, width // self.heads)
-        query, key, value = (each(x).view(parted).transpose(1, 2) for each in (self.query, self.key, self.value))
-        scores = query @ key.transpose(2, 3) / (width // self.heads) ** 0.5
-        return self.out((scores.softmax(dim=-1) @ value).transpose(1, 2).reshape(rows, length, width))
-
-
-class VitBlock(nn.Module):
-    """A block of a vision transformer on places of an image, and a head on their mean."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.layers = layers(width, 4 * width, width, activation=nn.GELU)
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.first(x))
-        x = x + self.layers(self.second(x))
-        return self.head(x.mean(dim=1))
-
-
-class BertBlock(nn.Module):
-    """Words, a block of BERT, and a head on the first place."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.words = nn.Embedding(100, width)
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.layers = layers(width, 4 * width, width, activation=nn.GELU)
-        self.head = nn.Linear(width, 2)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        x = self.words(ids)
-        x = self.first(x + self.attention(x))
-        x = self.second(x + self.layers(x))
-        return self.head(torch.tanh(x[:, 0]))
+        if self.words is None:
+            return self.head(self.block(x).mean(dim=1))
+        return self.head(torch.tanh(self.block(self.words(x))[:, 0]))
 
 
 class Recurrent(nn.Module):
@@ -303,8 +305,8 @@ NETWORKS = {
     ),
     "detector": Golden(Detector, {"images": numbers(3, 32, 32)}, ("boxes", "classes")),
     "U-Net": Golden(UNet, {"images": numbers(3, 32, 32)}),
-    "block of ViT": Golden(lambda: VitBlock(192, 3), {"x": numbers(65, 192)}, is_sparse=True),
-    "block of BERT": Golden(lambda: BertBlock(192, 3), {"ids": whole(100, 64)}, is_sparse=True),
+    "block of ViT": Golden(lambda: Encoder(10), {"x": numbers(65, 192)}, is_sparse=True),
+    "block of BERT": Golden(lambda: Encoder(2, words=100), {"ids": whole(100, 64)}, is_sparse=True),
     "LSTM with a sparse head": Golden(Recurrent, {"x": numbers(20, 12)}, is_sparse=True),
     "table with embeddings": Golden(Tabular, {"numbers": numbers(10), "categories": whole(20, 3)}, is_sparse=True),
 }

@@ -11,11 +11,11 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
+from golden_networks import Block, pruned
 from record import Case, Row, Run, Table, WrongAnswerError
 from timing import no_wait
 from torch import nn
@@ -27,64 +27,18 @@ TOLERANCE = 1e-4
 """The largest difference of two outputs, as a share of the largest output, or of 1."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """A block's numbers: those of a token, of the hidden layer, and heads; and whether a second layer gates that."""
-
-    width: int
-    hidden: int
-    heads: int
-    gated: bool = False
-
-
-BLOCKS = {
-    "ViT-B/16": Sizes(768, 3072, 12),
-    "BERT-base": Sizes(768, 3072, 12),
-    "decoder, 1 B": Sizes(2048, 5632, 32, gated=True),
+BLOCKS: dict[str, dict[str, Any]] = {
+    "ViT-B/16": {"width": 768, "hidden": 3072, "heads": 12},
+    "BERT-base": {"width": 768, "hidden": 3072, "heads": 12, "is_last": True},
+    "decoder, 1 B": {"width": 2048, "hidden": 5632, "heads": 32, "is_decoder": True},
 }
-
-
-class Block(nn.Module):
-    """Attention and two layers, each with a sum around it; of BERT, normalisations come after the sums."""
-
-    def __init__(self, sizes: Sizes, is_last: bool, density: float) -> None:
-        super().__init__()
-        width, hidden = sizes.width, sizes.hidden
-        self.heads, self.is_last = sizes.heads, is_last
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        self.gate = nn.Linear(width, hidden) if sizes.gated else None
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                module.weight.data *= torch.rand_like(module.weight) < density
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return (rows, tokens, width) of the same."""
-        first, second = self.norms
-        if self.is_last:
-            tokens = first(tokens + self._attention(tokens))
-            return second(tokens + self._layers(tokens))  # type: ignore[no-any-return]
-        tokens = tokens + self._attention(first(tokens))
-        return tokens + self._layers(second(tokens))
-
-    def _attention(self, tokens: torch.Tensor) -> Any:
-        layers = self.query, self.key, self.value
-        heads = (layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in layers)
-        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=self.gate is not None)
-        return self.out(mixed.transpose(1, 2).flatten(2))
-
-    def _layers(self, tokens: torch.Tensor) -> Any:
-        if self.gate is not None:
-            return self.down(nn.functional.silu(self.gate(tokens)) * self.up(tokens))
-        return self.down(nn.functional.gelu(self.up(tokens)))
 
 
 @lru_cache(maxsize=1)
 def modules(name: str, density: float, device: str) -> tuple[nn.Module, nn.Module]:
     """Return a block, and the same whose modules sessions compute."""
     torch.manual_seed(0)
-    block = Block(BLOCKS[name], name == "BERT-base", density).eval().to(device)
+    block = pruned(Block(**BLOCKS[name]), density).eval().to(device)
     return block, sparsenn.torch.sparsify(block, 1.0, inplace=False)
 
 
@@ -99,7 +53,7 @@ def block_row(name: str, density: float, count: int, run: Run) -> Row:
     device = run.options.device
     block, sparse = modules(name, density, device)
     with torch.inference_mode():
-        tokens = torch.randn(1, count, BLOCKS[name].width, device=device)
+        tokens = torch.randn(1, count, BLOCKS[name]["width"], device=device)
         calls = [partial(sparse, tokens), partial(block, tokens)]
         own, expected = (call() for call in calls)
         difference = float((own - expected).abs().max() / max(1.0, float(expected.abs().max())))

@@ -69,9 +69,9 @@ def test_shares_of_convolutions_weights(golden: Any, recorder: Recorder, monkeyp
 def test_blocks_of_transformers_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="is compared")
     import table_sparsify
-    from table_sparsify import Sizes
 
-    blocks = {"BERT-base": Sizes(16, 32, 2), "decoder": Sizes(16, 32, 2, gated=True)}
+    small = {"width": 16, "hidden": 32, "heads": 2}
+    blocks = {"BERT-base": small | {"is_last": True}, "decoder": small | {"is_decoder": True}}
     monkeypatch.setattr(table_sparsify, "BLOCKS", blocks)
     arguments = ("sparsify", "--seconds", "0.001", "--tokens", "1", "16")
     found = recorder(*arguments)
