@@ -143,7 +143,7 @@ class Run:
             _free_memory()
         self.rows += rows
         for row in rows:
-            print("  ".join(column.show(row.get(column.key)) for column in self._columns()), flush=True)
+            print("  ".join(Column(*column).show(row.get(column[0])) for column in self.table.columns), flush=True)
         self.write()
 
     def note(self, text: str) -> None:
@@ -156,9 +156,6 @@ class Run:
             self.write()
         pytest.skip(reason)
 
-    def _columns(self) -> list[Column]:
-        return [Column(*each) for each in self.table.columns]
-
     def write(self) -> None:
         """Write the result file."""
         table, options = self.table, self.options
@@ -168,7 +165,7 @@ class Run:
             self.path,
             table=self.name,
             title=table.title(options, rows) if callable(table.title) else table.title,
-            columns=self._columns(),
+            columns=table.columns,
             rows=rows,
             configuration={name: getattr(options, name) for name in table.options} | table.configuration(options),
             notes=[*notes, *dict.fromkeys(self.notes)],

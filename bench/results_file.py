@@ -27,30 +27,18 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Column",
-    "ResultError",
-    "ResultFile",
-    "command_of_process",
-    "commit_of_tree",
-    "installed_versions",
-    "machine",
-    "read_results",
-    "replace_text",
-    "results_path",
-    "write_results",
-]
+__all__ = ["ROOT", "Column", "ResultError", "ResultFile", "commit_of_tree"]
+__all__ += ["read_results", "replace_text", "results_path", "write_results"]
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("sparsenn", "numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "cupy-cuda12x", "cupy-cuda13x")
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class ResultError(Exception):
@@ -65,20 +53,9 @@ class Column:
     label: str
     format: str = "{}"
 
-    def __post_init__(self) -> None:
-        if "{" not in self.format:
-            raise ResultError(
-                f"column {self.key!r}: the format {self.format!r} has no place for the value, such as {{}}"
-            )
-
     def show(self, value: Any) -> str:
         """Return the cell's text; a dash where nothing was measured."""
-        if value is None:
-            return "–"
-        try:
-            return self.format.format(value)
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise ResultError(f"column {self.key!r}: {self.format!r} cannot show {value!r}: {error}") from error
+        return "–" if value is None else self.format.format(value)
 
 
 @dataclass(frozen=True)
@@ -88,8 +65,7 @@ class ResultFile:
     Raises
     ------
     ResultError
-        The table's name is not lower-case words joined by dashes, there is no column or no row, a column's key is
-        in no row or given twice, or a format cannot show its column's values.
+        There is no row, or a column's key is in none.
     """
 
     table: str
@@ -105,17 +81,9 @@ class ResultFile:
     command: str = ""
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.table):
-            raise ResultError(f"the table name {self.table!r} is not lower-case words joined by dashes")
-        if not self.columns or not self.rows:
-            raise ResultError("a result needs at least one column and one row")
-        keys = [column.key for column in self.columns]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ResultError(f"column {key!r} is given twice")
-            if not any(key in row for row in self.rows):
-                raise ResultError(f"column {key!r} is in no row")
-        self.cells()
+        for column in self.columns:
+            if not any(column.key in row for row in self.rows):
+                raise ResultError(f"column {column.key!r} is in no row")
 
     def cells(self) -> list[list[str]]:
         """Return the text of each cell, row by row."""
@@ -127,7 +95,7 @@ def write_results(
     *,
     table: str,
     title: str,
-    columns: Sequence[Column | Mapping[str, str] | tuple[str, ...]],
+    columns: Iterable[tuple[str, ...]],
     rows: Iterable[Mapping[str, Any]],
     configuration: Mapping[str, Any],
     notes: Iterable[str] = (),
@@ -137,7 +105,7 @@ def write_results(
     Parameters
     ----------
     path : file to write; its folder is created. `results_path` names the usual place.
-    columns : `Column`, a mapping of its fields, or a tuple (key, label[, format]).
+    columns : key, label and, if it is not {}, format of each.
     rows : one mapping a row; NumPy scalars become plain numbers.
 
     Raises
@@ -154,14 +122,14 @@ def write_results(
         table=table,
         title=title,
         machine=machine(),
-        versions=installed_versions(),
+        versions=_versions(),
         commit=commit_of_tree(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         configuration=plain["configuration"],
-        columns=tuple(_column(column) for column in columns),
+        columns=tuple(Column(*column) for column in columns),
         rows=tuple(plain["rows"]),
         notes=tuple(notes),
-        command=command_of_process(),
+        command=_command(),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     replace_text(Path(path), json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n")
@@ -177,8 +145,7 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
         The file is missing, is not JSON, has a part too few or too many, or breaks a rule of `ResultFile`.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8").replace("fp16", "float16")  # as older files call the precision
-        content = json.loads(text, parse_constant=_not_finite)
+        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_not_finite)
         if not isinstance(content, dict):
             raise ResultError("the file holds no JSON object")
         content["columns"] = tuple(Column(**column) for column in content.get("columns", ()))
@@ -190,14 +157,13 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
         raise ResultError(f"{path}: {error}") from error
 
 
-def results_path(name: str, root: Path = ROOT, folder: str | None = None) -> Path:
+def results_path(name: str, folder: str | None = None) -> Path:
     """Return bench/results/<folder>/<name>.json, the folder named after CPU, cores and GPU of this machine if None."""
-    if folder:
-        return root / "bench" / "results" / folder / f"{name}.json"
-    facts = machine()
-    words = f"{facts['cpu']} {facts['cores']} cores {facts['gpu'] or ''}"
-    folder = "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", " ", words.lower())))
-    return root / "bench" / "results" / folder / f"{name}.json"
+    if not folder:
+        facts = machine()
+        words = f"{facts['cpu']} {facts['cores']} cores {facts['gpu'] or ''}"
+        folder = "-".join(re.findall(r"[a-z0-9]+", re.sub(r"\((r|tm)\)", " ", words.lower())))
+    return ROOT / "bench" / "results" / folder / f"{name}.json"
 
 
 def machine() -> dict[str, Any]:
@@ -231,12 +197,6 @@ def replace_text(path: Path, text: str) -> None:
         raise
 
 
-def _column(column: Column | Mapping[str, str] | tuple[str, ...]) -> Column:
-    if isinstance(column, Column):
-        return column
-    return Column(**column) if isinstance(column, Mapping) else Column(*column)
-
-
 def _plain(value: Any) -> Any:
     """Turn what JSON does not know into what it does: NumPy scalars and arrays, and paths."""
     if isinstance(value, os.PathLike):
@@ -255,7 +215,7 @@ def _cpu() -> str:
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
-def installed_versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
@@ -281,7 +241,7 @@ def commit_of_tree() -> str:
     return commit + ("-dirty" if changes else "")
 
 
-def command_of_process() -> str:
+def _command() -> str:
     """Return the command line of this process, with paths in the repository as seen from its root, others from home."""
     words = ["python", *sys.orig_argv[1:]]
     short = [word.replace(f"{ROOT}{os.sep}", "").replace(f"{Path.home()}{os.sep}", "~/") for word in words]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from sparsenn.runtime import choices
 __all__ = ["TABLES", "kernels_of"]
 
 MOST = 1.1
-"""The longest time of the choice, in parts of the fastest candidate's, without tolerance for the spread of the two."""
+"""The longest time of the choice, relative to the fastest candidate's, without tolerance for the spread of the two."""
 
 CALLS = 5
 """Calls of a session before it is timed."""
@@ -43,7 +43,7 @@ CELL_SECONDS = 0.6
 """Timed calls of each candidate, fewer where all take longer than that together."""
 
 WITHIN = 4.0
-"""Candidates whose prior is longer, in parts of the shortest, are left out; a session measures fewer."""
+"""Candidates whose prior is longer, relative to the shortest, are left out; a session measures fewer."""
 
 
 def candidates_of(plan: Plan) -> Iterator[Plan]:
@@ -67,38 +67,20 @@ def kernels_of(plan: Plan) -> str:
     return ", ".join(f"{step.kernel.name} {step.first + 1}-{step.last}" for step in plan.steps)
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Calls of sessions with the same rows.
+def in_turn(calls: Mapping[str, Callable[[], Any]], wait: Callable[[], None], run: Run) -> dict[str, Timing]:
+    """Time all calls."""
+    once = sum(seconds_of(call, wait) for call in calls.values())
+    runs = max(LEAST_RUNS, min(RUNS, int(CELL_SECONDS / max(once, 1e-9))))
+    return dict(zip(calls, run.timer.in_turn(list(calls.values()), wait, runs, warm_up=1), strict=True))
 
-    Parameters
-    ----------
-    wait : waits for the device.
-    """
 
-    rows: Any
-    wait: Callable[[], None]
-
-    def seconds(self, session: Session) -> float:
-        """Return the seconds of one call."""
-        self.wait()
-        start = time.perf_counter()
-        session(self.rows)
-        self.wait()
-        return time.perf_counter() - start
-
-    def first_seconds(self, session: Session) -> float:
-        """Return the seconds of the first call, after which another one is made."""
-        seconds = self.seconds(session)
-        session(self.rows)
-        return seconds
-
-    def in_turn(self, sessions: dict[str, Session], run: Run) -> dict[str, Timing]:
-        """Time all sessions."""
-        once = sum(map(self.seconds, sessions.values()))
-        runs = max(LEAST_RUNS, min(RUNS, int(CELL_SECONDS / max(once, 1e-9))))
-        calls = [partial(session, self.rows) for session in sessions.values()]
-        return dict(zip(sessions, run.timer.in_turn(calls, self.wait, runs, warm_up=1), strict=True))
+def seconds_of(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    """Return the seconds of one call."""
+    wait()
+    start = time.perf_counter()
+    call()
+    wait()
+    return time.perf_counter() - start
 
 
 def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
@@ -110,41 +92,43 @@ def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
         An answer differs from the reference.
     """
     network, device, precision = network_of(cell), run.options.device, cell.precision
-    where = "device" if device == "cuda" else "host"
+    where, wait = ("device", gpu_wait()) if device == "cuda" else ("host", no_wait)
     problem = Problem(network, random_rows(cell.rows, network.inputs), device, where)
-    expected = exact(problem)
-    calls = Calls(place(problem.rows, problem, precision), gpu_wait() if device == "cuda" else no_wait)
+    expected, rows = exact(problem), place(problem.rows, problem, precision)
     make = partial(Session, network, device=device, precision=precision)
     with ExitStack() as stack:
         session = stack.enter_context(make())
-        first = calls.first_seconds(session)
-        for _ in range(CALLS - 2):
-            session(calls.rows)
-        check(problem, precision, session(calls.rows), expected)
+        call = partial(session, rows)
+        first = seconds_of(call, wait)
+        for _ in range(CALLS - 1):
+            call()
+        check(problem, precision, call(), expected)
         with make() as later:  # its choice has been cached
-            measuring = max(0.0, first - calls.first_seconds(later))
-        plan = session.plan(calls.rows)
+            measuring = max(0.0, first - seconds_of(partial(later, rows), wait))
+        plan = session.plan(rows)
         key = plan.compiled.choice_key(plan.rows.count, plan.rows.form)
         choices.clear(str(key["network"]))  # so that a later run measures anew
         chosen, others = kernels_of(plan), {}
-        sessions = {chosen: session}
-        limit = HOPELESS * min(calls.seconds(session) for _ in range(CALLS))
+        calls = {chosen: call}
+        limit = HOPELESS * min(seconds_of(call, wait) for _ in range(CALLS))
         for candidate in candidates_of(plan):
             title, other = kernels_of(candidate), stack.enter_context(Session.of_plan(candidate))
+            call = partial(other, rows)
             try:
-                calls.first_seconds(other)
-                seconds = min(calls.seconds(other) for _ in range(CALLS - 2))  # one may capture a graph
+                call()
+                call()
+                seconds = min(seconds_of(call, wait) for _ in range(CALLS - 2))  # one may capture a graph
                 if seconds <= limit:
-                    check(problem, precision, other(calls.rows), expected)
+                    check(problem, precision, call(), expected)
             except (SparseNNError, MemoryError) as error:
                 print(f"  {title}: {error}", file=sys.stderr, flush=True)
                 continue
             others[title] = 1e3 * seconds
             if seconds <= limit:
-                sessions[title] = other
+                calls[title] = call
             else:
                 other.close()
-        timings = calls.in_turn(sessions, run)
+        timings = in_turn(calls, wait, run)
     fastest = min(timings, key=lambda title: timings[title].median)
     ours, best = timings[chosen], timings[fastest]
     tolerance = max(timing.spread / timing.median for timing in (ours, best)) / 2

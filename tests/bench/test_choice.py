@@ -12,7 +12,6 @@ from choice_cells import GPU_CELLS, Chain, Convolutions, network_of
 from peers import PRECISIONS, Problem
 from recordings import Recorder
 from results_file import read_results
-from table_choice import Calls
 from table_session import check, exact
 from timing import Timing
 
@@ -33,7 +32,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def timings(monkeypatch: pytest.MonkeyPatch, *medians: float, spread: float = 0.0) -> None:
     """Let the choice and the other candidates take such times."""
     found = [Timing(median, spread, 5) for median in medians]
-    monkeypatch.setattr(Calls, "in_turn", lambda self, sessions, run: dict(zip(sessions, found, strict=False)))
+    monkeypatch.setattr(table_choice, "in_turn", lambda calls, wait, run: dict(zip(calls, found, strict=False)))
 
 
 def test_the_choice_stands_beside_the_other_candidates(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import results_file
-from results_file import Column, read_results, write_results
+from results_file import read_results, write_results
 
 PARTS: dict[str, Any] = {
     "table": "main-job",
     "title": "The main job",
-    "columns": [Column("kernel", "kernel"), {"key": "seconds", "label": "time (s)", "format": "{:.3f}"}],
+    "columns": [("kernel", "kernel"), ("seconds", "time (s)", "{:.3f}")],
     "rows": [{"kernel": "scipy", "seconds": 12.5, "detail": [1, 2]}, {"kernel": "panel", "seconds": None}],
     "configuration": {"neurons": 1024},
 }
