@@ -17,7 +17,7 @@ from deepsparse_peer import INTERPRETER, DeepSparse
 
 from sparsenn import CSR, Linear, Network, ReLU, SparseLinear
 from sparsenn.errors import SparseNNError, UsageError
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d, Softmax
+from sparsenn.layers import Conv2d, Flatten, MaxPool2d, Softmax
 
 try:
     import torch
@@ -221,13 +221,13 @@ def torch_categories(problem: Problem, precision: str) -> Iterator[Way]:
 
 def as_dense(network: Network) -> Network:
     """Return the network with its sparse layers stored as dense ones."""
-    return Network(tuple(map(_dense_layer, network)), network.image)
-
-
-def _dense_layer(layer: Any) -> Any:
-    if not isinstance(layer, SparseLinear):
-        return layer
-    return Linear(layer.weights.to_scipy().toarray(), layer.bias_vector(), layer.activation)
+    layers = [
+        Linear(layer.weights.to_scipy().toarray(), layer.bias_vector(), layer.activation)
+        if isinstance(layer, SparseLinear)
+        else layer
+        for layer in network
+    ]
+    return Network(tuple(layers), network.image)
 
 
 def _is_plain(layer: Any) -> bool:
@@ -273,8 +273,6 @@ class TorchNetwork:
             return lambda x: finish(functional.linear(x, weights, bias))
         if isinstance(layer, MaxPool2d):
             return lambda x: functional.max_pool2d(x, *layer.sliding_window[:3])
-        if isinstance(layer, AvgPool2d):
-            return lambda x: functional.avg_pool2d(x, *layer.sliding_window[:3])
         if isinstance(layer, Flatten):
             return lambda x: x.flatten(1)
         if isinstance(layer, Softmax):

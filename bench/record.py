@@ -11,8 +11,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from timing import Timer
 
 from sparsenn.errors import SparseNNError
 
-__all__ = ["Case", "Row", "Run", "Table", "WrongAnswerError", "count", "main", "run_of"]
+__all__ = ["Case", "Row", "Run", "Table", "WrongAnswerError", "cases_of", "count", "main", "run_of"]
 
 HERE = Path(__file__).resolve().parent
 
@@ -56,6 +57,18 @@ class Case:
 
     def __str__(self) -> str:
         return self.name
+
+
+def cases_of(measure: Callable[..., Any], keys: str, values: Iterable[tuple[Any, ...]]) -> Iterator[Case]:
+    """Yield a case for each tuple of values, which name it, are its columns, and are what `measure` takes before a run.
+
+    Parameters
+    ----------
+    keys : of the columns, separated by blanks.
+    """
+    for each in values:
+        name = "-".join(f"{value:g}" if isinstance(value, float) else str(value) for value in each)
+        yield Case(name, dict(zip(keys.split(), each, strict=True)), partial(measure, *each))
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,6 @@ def read_results(path: str | os.PathLike[str]) -> ResultFile:
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_not_finite)
-        if not isinstance(content, dict):
-            raise ResultError("the file holds no JSON object")
         content["columns"] = tuple(Column(**column) for column in content.get("columns", ()))
         content["rows"] = tuple(content.get("rows", ()))
         content["notes"] = tuple(content.get("notes", ()))
@@ -198,9 +196,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn what JSON does not know into what it does: NumPy scalars and arrays, and paths."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
+    """Turn NumPy scalars and arrays into what JSON knows."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"JSON cannot hold {value!r}")
@@ -228,10 +224,10 @@ def _versions() -> dict[str, str]:
 def commit_of_tree() -> str:
     """Return the commit; results and the pages that are made from them do not make a tree dirty.
 
-    Where the tree is a copy away from its repository, the environment variable SPARSENN_COMMIT tells.
+    Where the tree is a copy away from its repository, the environment variable SPARSENN_COMMIT says which.
     """
-    if told := os.environ.get("SPARSENN_COMMIT"):
-        return told
+    if named := os.environ.get("SPARSENN_COMMIT"):
+        return named
     commit = _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
     if commit is None:
         return "unknown"

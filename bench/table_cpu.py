@@ -6,9 +6,8 @@ threads; OpenVINO and DeepSparse are left out where they are not installed.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from cases import data_folder, digits, stratified
 from peers import Peer, Problem, Way, as_matrix, deepsparse, onnx_runtime, openvino, torch_module, ways
-from record import Case, Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, cases_of
 from timing import floor
 
 from sparsenn import ForeignLayer, Network, Session, from_onnx, from_weights, to_onnx
@@ -64,12 +63,16 @@ ENGINES = (onnx_runtime, openvino, deepsparse)
 # ---- Networks -------------------------------------------------------------------------------------------------------
 
 
+def goldens() -> dict[str, Any]:
+    from golden_networks import NETWORKS
+
+    return NETWORKS
+
+
 @lru_cache(maxsize=1)
 def golden_problem(name: str) -> tuple[Any, Problem]:
     """Return one of `golden_networks.py`, and its problem without rows."""
-    from golden_networks import NETWORKS
-
-    return NETWORKS[name], exported(NETWORKS[name])
+    return goldens()[name], exported(goldens()[name])
 
 
 @lru_cache(maxsize=1)
@@ -206,33 +209,6 @@ def pruned_row(name: str, rows: int, run: Run) -> Row:
     return compared(replace(problem, rows=problem.rows[:rows]), ENGINES, run) | {"right": correct}
 
 
-# ---- Cases ----------------------------------------------------------------------------------------------------------
-
-
-def golden_cases(options: argparse.Namespace) -> Iterator[Case]:
-    from golden_networks import NETWORKS
-
-    for name, rows in product(NETWORKS, options.rows):
-        yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(golden_row, name, rows))
-
-
-def chain_cases(options: argparse.Namespace) -> Iterator[Case]:
-    for name, (_, _, most) in CHAINS.items():
-        for rows in (*options.rows, most):
-            yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(chain_row, name, rows))
-
-
-def image_cases(row: Any, models: Iterable[tuple[str, float]], options: argparse.Namespace) -> Iterator[Case]:
-    for (name, left), rows in product(models, options.rows):
-        columns = {"network": name, "left": left, "rows": rows}
-        yield Case(f"{name}-{left:g}-{rows}", columns, partial(row, name, left, rows))
-
-
-def pruned_cases(options: argparse.Namespace) -> Iterator[Case]:
-    for name, rows in product(CORRECT, options.rows):
-        yield Case(f"{name}-{rows}", {"network": name, "rows": rows}, partial(pruned_row, name, rows))
-
-
 # ---- The tables -----------------------------------------------------------------------------------------------------
 
 LABELS = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "openvino": "OpenVINO", "deepsparse": "DeepSparse"}
@@ -278,7 +254,7 @@ TABLES = {
             *(NETWORK, ROWS, *times("onnxruntime", "torch"), TIMES),
             *(("layers", "sparsenn's layers"), ("foreign", "ONNX Runtime's layers"), CHOSEN),
         ],
-        cases=golden_cases,
+        cases=lambda options: cases_of(golden_row, "network rows", product(goldens(), options.rows)),
         notes=[
             f"{WARM_NOTE} A fifth of the weights is left in policies, transformers, the head of the LSTM, and the "
             f"layers of the table; others are dense. {WHOLE_NOTE}"
@@ -292,15 +268,21 @@ TABLES = {
             *(NETWORK, ROWS, *ENGINE_TIMES, ("floor", "floor (ms)", "{:.3f}"), SHARE),
             *(("over_least", "median over least", "{:.0%}"), CHOSEN),
         ],
-        cases=chain_cases,
+        cases=lambda options: cases_of(
+            chain_row,
+            "network rows",
+            [(name, rows) for name, (_, _, most) in CHAINS.items() for rows in (*options.rows, most)],
+        ),
         notes=[f"{WARM_NOTE} {FLOOR_NOTE}", DEEPSPARSE_NOTE],
         options={"seconds": 2.0, "rows": [1, 16, 64]},
     ),
     "cpu-convolutions": Table(
         title="Pruned networks of convolutions, random weights, on a CPU",
         columns=[NETWORK, LEFT, IMAGES, *ENGINE_TIMES, ("floor", "floor (ms)", "{:.2f}"), SHARE, CHOSEN],
-        cases=lambda options: image_cases(
-            convolutions_row, [(name, left) for name, shares in MODELS.items() for left in shares], options
+        cases=lambda options: cases_of(
+            convolutions_row,
+            "network left rows",
+            [(name, left, rows) for name, shares in MODELS.items() for left in shares for rows in options.rows],
         ),
         notes=[f"{WARM_NOTE} {IMAGES_NOTE} {FLOOR_NOTE}", DEEPSPARSE_NOTE],
         options={"seconds": 5.0, "rows": [1, 16]},
@@ -308,7 +290,9 @@ TABLES = {
     "torchvision": Table(
         title="torchvision's models that classify images, random weights, on a CPU",
         columns=[NETWORK, LEFT, IMAGES, *times("onnxruntime", "torch"), TIMES, CHOSEN],
-        cases=lambda options: image_cases(torchvision_row, product(FAMILIES, (1.0, 0.1)), options),
+        cases=lambda options: cases_of(
+            torchvision_row, "network left rows", product(FAMILIES, (1.0, 0.1), options.rows)
+        ),
         notes=[f"ONNX files of PyTorch's. {WARM_NOTE} {IMAGES_NOTE} {WHOLE_NOTE}"],
         options={"seconds": 2.0, "rows": [1, 16]},
         order=lambda row: row["times"],
@@ -316,7 +300,7 @@ TABLES = {
     "models": Table(
         title="Real pruned networks on MNIST images, on a CPU",
         columns=[NETWORK, ROWS, ("right", "correct of 10,000", "{:,}"), *ENGINE_TIMES, TIMES, CHOSEN],
-        cases=pruned_cases,
+        cases=lambda options: cases_of(pruned_row, "network rows", product(CORRECT, options.rows)),
         notes=[WARM_NOTE, DEEPSPARSE_NOTE],
         options={"seconds": 2.0, "rows": [1, 64, 1024, 10_000]},
     ),

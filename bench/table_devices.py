@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from cases import random_rows, stratified
-from record import Case, Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, cases_of
 
 from sparsenn import Network, Session, Sessions
 from sparsenn.backends import gpus
@@ -107,13 +107,10 @@ def milliseconds(call: Any, run: Run) -> float:
     return run.timer.time(call, runs=run.options.runs, most_seconds=CASE_SHARE * run.options.limit).median
 
 
-def cases(options: argparse.Namespace) -> Iterator[Case]:
+def counts(options: argparse.Namespace) -> list[int]:
+    """Return the numbers of devices that are measured."""
     there = len(gpus()) if options.device == "cuda" else options.most
-    for case in ("random", "challenge"):
-        for count in COUNTS:
-            if count <= min(there, options.most):
-                columns = {"case": case, "device_count": count}
-                yield Case(f"{case}-{count}", columns, partial(device_row, case, count))
+    return [count for count in COUNTS if count <= min(there, options.most)]
 
 
 TABLES = {
@@ -131,7 +128,9 @@ TABLES = {
             ("compute_speedup", "speedup", "{:.2f}"),
             ("first_seconds", "made and first run (s)", "{:.2f}"),
         ],
-        cases=cases,
+        cases=lambda options: cases_of(
+            device_row, "case device_count", product(("random", "challenge"), counts(options))
+        ),
         notes=[
             "Median wall times. Before they were timed, results had the same bits as those of one device. Computing "
             "alone: each device already has its share of the dense rows; one thread starts all sessions, then waits "

@@ -6,18 +6,17 @@ first.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 from cases import stratified
 from peers import allow_tf32, torch, torch_graph
-from record import Case, Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, cases_of
 from timing import gpu_wait
 
 import sparsenn
@@ -97,13 +96,6 @@ def few_rows(precision: str, width: int, density: float, count: int, run: Run) -
     }
 
 
-def few_rows_cases(options: argparse.Namespace) -> Iterator[Case]:
-    for precision, (width, density), rows in itertools.product(WEIGHT_BYTES, CHAINS, options.rows):
-        columns = {"precision": precision, "width": width, "density": density, "rows": rows}
-        name = f"{precision}-{width}-{density}-{rows}"
-        yield Case(name, columns, partial(few_rows, precision, width, density, rows))
-
-
 def _milliseconds(run: Run, call: Callable[[], Any]) -> float:
     return run.timer.time(call, gpu_wait(), most_seconds=run.options.seconds).median
 
@@ -132,7 +124,11 @@ FEW_ROWS = Table(
         ("floor_milliseconds", "floor (ms)", "{:.4f}"),
         ("kernel", "kernel"),
     ],
-    cases=few_rows_cases,
+    cases=lambda options: cases_of(
+        few_rows,
+        "precision width density rows",
+        [(precision, *chain, rows) for precision, chain, rows in product(WEIGHT_BYTES, CHAINS, options.rows)],
+    ),
     notes=[
         "Median times of calls, rows and outputs on the device. PyTorch multiplies weights with their zeros in the "
         "same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. Outputs were "
@@ -145,6 +141,7 @@ FEW_ROWS = Table(
 # ---- Convolutions -----------------------------------------------------------------------------------------------
 
 MODELS = ("resnet50", "mobilenet_v2", "resnet18")
+SHARES = (0.1, 1.0, 0.05)
 PIXELS = 224
 
 TOLERANCE = {"float32": 1e-3, "tf32": 5e-2, "float16": 5e-2}
@@ -213,13 +210,6 @@ def images_row(name: str, left: float, count: int, precision: str, run: Run) -> 
     }
 
 
-def images_cases(options: argparse.Namespace) -> Iterator[Case]:
-    for left, name, images, precision in itertools.product((0.1, 1.0, 0.05), MODELS, options.images, TOLERANCE):
-        columns = {"network": name, "left": left, "images": images, "precision": precision}
-        measure = partial(images_row, name, left, images, precision)
-        yield Case(f"{name}-{left:g}-{images}-{precision}", columns, measure)
-
-
 GPU_CONVOLUTIONS = Table(
     title=lambda options, rows: f"torchvision's networks on a GPU: {_faster(rows)}",
     columns=[
@@ -232,7 +222,11 @@ GPU_CONVOLUTIONS = Table(
         ("times", "× PyTorch", "{:.2f}"),
         ("chosen", "kernels of convolutions"),
     ],
-    cases=images_cases,
+    cases=lambda options: cases_of(
+        images_row,
+        "network left images precision",
+        [(name, left, *each) for left, name, *each in product(SHARES, MODELS, options.images, TOLERANCE)],
+    ),
     notes=[
         f"Images of {PIXELS} × {PIXELS} pixels of random numbers, float32, on the device; medians until outputs are "
         "available. PyTorch multiplies all weights, as one CUDA graph, with cudnn.benchmark and channels last; in "

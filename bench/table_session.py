@@ -26,7 +26,7 @@ from cases import (
     random_problem,
     trained_problem,
 )
-from peers import PRECISIONS, Problem, Way, numpy_products, torch, torch_categories, torch_layers, ways
+from peers import PRECISIONS, Problem, numpy_products, torch, torch_categories, torch_layers, ways
 from record import Case, Row, Run, Table, WrongAnswerError
 from timing import RUNS, Timing, floor, gpu_wait, no_wait, roofs_in_words
 
@@ -192,7 +192,6 @@ def call_row(make: Make, precision: str, where: str, categories: bool, merging: 
         if later.shape != answer.shape or not bool((later == answer).all()):
             raise WrongAnswerError("a later call gave other bits than the first")
         result = session.run(rows)
-        plan, held = result.plan, session.nbytes
     peers = list(peer_rows(problem, precision, expected, run))
     classes = correct_classes(problem, answer)
     best = best_peer(precision, peers, classes)
@@ -213,13 +212,11 @@ def call_row(make: Make, precision: str, where: str, categories: bool, merging: 
         "plan_seconds": first.seconds.plan,
         "compile_seconds": first.seconds.compile,
         "prepare_seconds": first.seconds.prepare,
-        "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in plan.kernels)),
-        "plan": str(plan),
+        "kernels": ", ".join(dict.fromkeys(kernel.name for kernel in result.plan.kernels)),
         "error": error,
         "right": classes,
         "categories": int(answer.size) if categories else None,
         "multiply_adds": int(work),
-        "session_bytes": int(held),
     }
 
 
@@ -242,18 +239,14 @@ def peer_rows(problem: Problem, precision: str, expected: Exact, run: Run) -> It
             except (RuntimeError, WrongAnswerError) as error:  # memory does not suffice, or the answer is another one
                 print(f"{way.name} in {way.precision}: {error}: left out", file=sys.stderr)
                 continue
-            yield peer_row(problem, way, outputs, timing)
-
-
-def peer_row(problem: Problem, way: Way, outputs: Any, timing: Timing) -> Row:
-    return {
-        "way": way.name,
-        "precision": way.precision,
-        "milliseconds": timing.median,
-        "spread_milliseconds": timing.spread,
-        "runs": timing.runs,
-        "right": correct_classes(problem, outputs),
-    }
+            yield {
+                "way": way.name,
+                "precision": way.precision,
+                "milliseconds": timing.median,
+                "spread_milliseconds": timing.spread,
+                "runs": timing.runs,
+                "right": correct_classes(problem, outputs),
+            }
 
 
 def best_peer(precision: str, peers: Sequence[Row], classes: int | None) -> Row | None:

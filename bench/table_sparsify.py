@@ -7,16 +7,14 @@ are compared first.
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import time
-from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any
 
 import torch
 from golden_networks import Block, pruned
-from record import Case, Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, cases_of
 from timing import no_wait
 from torch import nn
 
@@ -73,12 +71,6 @@ def block_row(name: str, density: float, count: int, run: Run) -> Row:
     }
 
 
-def cases(options: argparse.Namespace) -> Iterator[Case]:
-    for name, density, tokens in itertools.product(BLOCKS, (0.2, 0.5), options.tokens):
-        columns = {"block": name, "density": density, "tokens": tokens}
-        yield Case(f"{name}-{density:g}-{tokens}", columns, partial(block_row, name, density, tokens))
-
-
 TABLES: dict[str, Any] = {
     "sparsify": Table(
         title=lambda options, rows: (
@@ -93,7 +85,7 @@ TABLES: dict[str, Any] = {
             ("torch", "PyTorch (ms)", "{:.3f}"),
             ("times", "× PyTorch", "{:.2f}"),
         ],
-        cases=cases,
+        cases=lambda options: cases_of(block_row, "block density tokens", product(BLOCKS, (0.2, 0.5), options.tokens)),
         notes=[
             "Medians of warm calls, alternately, under `torch.inference_mode()`, tokens and outputs on the device, "
             "each library with its own number of threads. Outputs were compared first. All fully connected layers of a "

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import table_choice
 from cases import random_rows
+from choice_cells import CPU_CELLS as ALL_CPU_CELLS
 from choice_cells import GPU_CELLS, Chain, Convolutions, network_of
 from peers import PRECISIONS, Problem
 from recordings import Recorder
@@ -66,6 +67,7 @@ def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
 def test_recorded_choices_stay_within_the_bound(repository: Path) -> None:
     for path in sorted((repository / "bench" / "results").glob("*/choice*.json")):
         rows = read_results(path).rows
+        assert {row["cell"] for row in rows} <= set(map(str, (*GPU_CELLS, *ALL_CPU_CELLS)))
         beyond = [row for row in rows if row["ratio"] > row["most"]]
         assert len(beyond) <= FEW * len(rows), (path, beyond)
         assert all(row["ratio"] < 1.3 for row in beyond), (path, beyond)
