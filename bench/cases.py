@@ -19,25 +19,6 @@ from sparsenn.formats import index_dtype
 from sparsenn.io import CHALLENGE_BIAS, read_idx
 from sparsenn.training import resize_bilinear
 
-__all__ = [
-    "OFFICIAL_COUNTS",
-    "OFFICIAL_FOLDER",
-    "chain",
-    "challenge_problem",
-    "data_folder",
-    "digits",
-    "layer_problem",
-    "lenet86_problem",
-    "lenet300_problem",
-    "narrow_problem",
-    "random_problem",
-    "random_rows",
-    "sparse_layer",
-    "stratified",
-    "trained_problem",
-    "with_sparse_middle",
-]
-
 OFFICIAL_COUNTS = {(1024, 120): 1812, (4096, 120): 1801, (16384, 120): 1918, (65536, 120): 1994}
 """Categories of the challenge's 60,000 inputs."""
 
@@ -63,10 +44,7 @@ def data_folder(data: Path, name: str) -> Path:
 
 def digits(data: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return MNIST's test images, (10,000, 28, 28) uint8, and their classes."""
-    return _digits(data_folder(data, "mnist"))
-
-
-def _digits(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    folder = data_folder(data, "mnist")
     images, classes = (read_idx(folder / f"t10k-{part}-ubyte.gz") for part in ("images-idx3", "labels-idx1"))
     return images, classes.astype(np.int64)
 
@@ -173,11 +151,11 @@ def narrow_problem(rows: int, data: Path) -> Problem:
 
 
 @cache
-def _enlarged(mnist: Path) -> tuple[np.ndarray, np.ndarray]:
-    images, classes = _digits(mnist)
+def _enlarged(data: Path) -> tuple[np.ndarray, np.ndarray]:
+    images, classes = digits(data)
     return resize_bilinear(images, IMAGE_SIDE, IMAGE_SIDE).reshape(len(images), -1), classes
 
 
 def lenet86_problem(name: str, data: Path) -> Problem:
-    images, classes = _enlarged(data_folder(data, "mnist"))
+    images, classes = _enlarged(data)
     return Problem(read_model(ROOT / "datasets" / name).network, images, classes=classes)

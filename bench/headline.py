@@ -74,11 +74,6 @@ class Compared:
     seconds: float
     source: ResultFile
 
-    @property
-    def factor(self) -> float:
-        """How many times as long the alternative takes."""
-        return self.peer_seconds / self.seconds
-
 
 ENGINES = {
     "onnxruntime": "ONNX Runtime",
@@ -146,12 +141,13 @@ def compared(tables: Tables) -> list[Compared]:
 
 def texts(row: Compared) -> tuple[str, str, str, str, str]:
     """Return the cells of a row."""
+    factor = row.peer_seconds / row.seconds
     return (
         f"{row.line.task}, {row.line.device}",
         row.peer,
         _duration(row.peer_seconds),
         _duration(row.seconds),
-        f"{row.factor:.0f} ×" if row.factor >= 10 else f"{row.factor:.1f} ×",
+        f"{factor:.0f} ×" if factor >= 10 else f"{factor:.1f} ×",
     )
 
 

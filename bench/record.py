@@ -25,7 +25,7 @@ from timing import Timer
 
 from sparsenn.errors import SparseNNError
 
-__all__ = ["Case", "Row", "Run", "Table", "WrongAnswerError", "cases_of", "count", "main", "run_of"]
+__all__ = ["Case", "Row", "Run", "Table", "WrongAnswerError", "cases_of", "main", "run_of"]
 
 HERE = Path(__file__).resolve().parent
 
@@ -85,7 +85,6 @@ class Table:
     configuration : returns what the result file states besides these.
     order : the key that rows are sorted by; the order of cases if None.
     device : the default of --device, if the table has it.
-    limit : default of --limit, in seconds.
     """
 
     title: str | Callable[[argparse.Namespace, Sequence[Row]], str]
@@ -96,7 +95,6 @@ class Table:
     configuration: Callable[[argparse.Namespace], Row] = lambda options: {}
     order: Callable[[Row], Any] | None = None
     device: str | None = None
-    limit: float = 3600.0
 
 
 @dataclass
@@ -218,7 +216,7 @@ def run_of(words: Sequence[str]) -> tuple[Run, list[Case], list[str]]:
     parser = argparse.ArgumentParser(prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name][1]}")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cases with these names or beginnings")
-    parser.add_argument("--limit", type=float, default=table.limit, help="begin no case after so many seconds")
+    parser.add_argument("--limit", type=float, default=3600.0, help="begin no case after so many seconds")
     parser.add_argument("--add", action="store_true", help="add to the cases that the same commit recorded")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds mnist, networks and the like")
     if table.device:

@@ -177,6 +177,5 @@ TABLES = {
         configuration=lambda options: {"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
         order=lambda row: -row["ratio"],
         device="cuda",
-        limit=540.0,
     )
 }

@@ -30,8 +30,8 @@ LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
 COUNTS = (1, 2, 4, 8)
 """Devices, as far as there are."""
 
-CASE_SHARE = 1 / 24
-"""Of the time limit, for the calls of one timing."""
+MOST_SECONDS = 7.5
+"""Of the calls of one timing."""
 
 
 @lru_cache(maxsize=1)
@@ -104,7 +104,7 @@ def computing(sessions: Sessions, rows: np.ndarray, run: Run) -> float:
 
 
 def milliseconds(call: Any, run: Run) -> float:
-    return run.timer.time(call, runs=run.options.runs, most_seconds=CASE_SHARE * run.options.limit).median
+    return run.timer.time(call, runs=run.options.runs, most_seconds=MOST_SECONDS).median
 
 
 def counts(options: argparse.Namespace) -> list[int]:
@@ -138,6 +138,5 @@ TABLES = {
         ],
         options={"most": 8, "neurons": 65536, "layers": 1920, "rows": 60_000, "runs": 20},
         device="cuda",
-        limit=180.0,
     )
 }

@@ -157,7 +157,14 @@ def timed(run: Run, call: Callable[[], Any], wait: Callable[[], None], most_seco
     return run.timer.time(call, wait, runs, 5, most_seconds, warm_seconds=WARM_SECONDS, least_seconds=least)
 
 
-def call_row(make: Make, precision: str, where: str, categories: bool, merging: bool, run: Run) -> Row:
+def call_row(
+    make: Make,
+    precision: str,
+    run: Run,
+    where: str = "device",
+    categories: bool = False,
+    merging: bool = True,
+) -> Row:
     """Check a call, time it, and time its peers.
 
     Parameters
@@ -260,18 +267,9 @@ def best_peer(precision: str, peers: Sequence[Row], classes: int | None) -> Row 
 # ---- The tables -------------------------------------------------------------------------------------------------
 
 
-def case(
-    name: str,
-    call: str,
-    make: Make,
-    precision: str = "float32",
-    where: str = "device",
-    categories: bool = False,
-    merging: bool = True,
-) -> Case:
-    """Return the case of a call, which `call` describes; the other arguments are those of `call_row`."""
-    columns = {"call": call, "precision": precision}
-    return Case(name, columns, partial(call_row, make, precision, where, categories, merging))
+def case(name: str, call: str, make: Make, precision: str = "float32", **options: Any) -> Case:
+    """Return the case of a call, which `call` describes; further options are those of `call_row`."""
+    return Case(name, {"call": call, "precision": precision}, partial(call_row, make, precision, **options))
 
 
 def each_precision(name: str, call: str, make: Make, precisions: Sequence[str] = PRECISIONS) -> list[Case]:
@@ -387,7 +385,6 @@ def session_table(name: str, title: str) -> Table:
             "torch": None if torch is None else torch.__version__,
         },
         device="cuda",
-        limit=540.0,
     )
 
 

@@ -27,18 +27,17 @@ PAUSE_SECONDS = 0.02  # longer than threads spin
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one call: median, interquartile range and least of `runs` calls."""
+    """Milliseconds of one call: median and interquartile range of `runs` calls."""
 
     median: float
     spread: float
     runs: int
-    least: float = 0.0
 
 
 def summary(milliseconds: Sequence[float]) -> Timing:
-    """Return median, interquartile range, which is 0 for a single run, number of runs, and the least."""
+    """Return median, interquartile range, which is 0 for a single run, and number of runs."""
     low, middle, high = statistics.quantiles(milliseconds, n=4) if len(milliseconds) > 1 else [milliseconds[0]] * 3
-    return Timing(middle, high - low, len(milliseconds), min(milliseconds))
+    return Timing(middle, high - low, len(milliseconds))
 
 
 def no_wait() -> None:
