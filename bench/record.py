@@ -80,7 +80,7 @@ class Table:
     title : a line, or made of options and rows.
     columns : key in each row, heading, and format string.
     cases : returns the cases that options select.
-    notes : lines below the table, or made of options and rows.
+    notes : lines below the table.
     options : defaults of the table's own options, which the result file states; a list takes several values.
     configuration : returns what the result file states besides these.
     order : the key that rows are sorted by; the order of cases if None.
@@ -90,7 +90,7 @@ class Table:
     title: str | Callable[[argparse.Namespace, Sequence[Row]], str]
     columns: Sequence[tuple[str, ...]]
     cases: Callable[[argparse.Namespace], Iterable[Case]]
-    notes: Sequence[str] | Callable[[argparse.Namespace, Sequence[Row]], Sequence[str]] = ()
+    notes: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     configuration: Callable[[argparse.Namespace], Row] = lambda options: {}
     order: Callable[[Row], Any] | None = None
@@ -171,7 +171,6 @@ class Run:
         """Write the result file."""
         table, options = self.table, self.options
         rows = sorted(self.rows, key=table.order) if table.order else self.rows
-        notes = table.notes(options, rows) if callable(table.notes) else table.notes
         write_results(
             self.path,
             table=self.name,
@@ -179,7 +178,7 @@ class Run:
             columns=table.columns,
             rows=rows,
             configuration={name: getattr(options, name) for name in table.options} | table.configuration(options),
-            notes=[*notes, *dict.fromkeys(self.notes)],
+            notes=[*table.notes, *dict.fromkeys(self.notes)],
         )
 
 

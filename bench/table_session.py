@@ -6,7 +6,6 @@ it is timed, and must have the same bits after.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -188,10 +187,11 @@ def call_row(
     wait()
     start = time.perf_counter()
     with Session(problem.network, device=device, precision=precision, merging=merging) as session:
-        first = session.run(rows, statistics=False)
+        run_once = partial(session.run, rows, statistics=False)
+        first = run_once()
         wait()
         first_seconds = time.perf_counter() - start
-        call = partial(_categories, session, rows) if categories else partial(session, rows)
+        call = (lambda: run_once().categories) if categories else partial(session, rows)
         answer = call()
         error = check(problem, precision, answer, expected)
         timing = timed(run, call, wait)
@@ -206,7 +206,6 @@ def call_row(
     weights = sum(getattr(layer, "weight_bytes", 0) for layer in problem.network)
     least = floor(device, weights + bytes_of(rows) + answer.nbytes, work, precision)
     return {
-        "device": device,
         "milliseconds": timing.median,
         "spread_milliseconds": timing.spread,
         "runs": timing.runs,
@@ -225,10 +224,6 @@ def call_row(
         "categories": int(answer.size) if categories else None,
         "multiply_adds": int(work),
     }
-
-
-def _categories(session: Session, rows: Any) -> Any:
-    return session.run(rows, statistics=False).categories
 
 
 def peer_rows(problem: Problem, precision: str, expected: Exact, run: Run) -> Iterator[Row]:
@@ -342,22 +337,18 @@ CASES: dict[tuple[str, str], list[Case]] = {
 """By table and device."""
 
 
-def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
-    return [
-        "Latency of warm calls of a session until the outputs are available: medians and interquartile ranges of "
-        f"{options.runs} runs, or of more within {RUN_SECONDS * options.runs:g} s (slow peers: fewer). All calls have "
-        "the same rows. Outputs stay where the rows are. Answers were first compared with the float64 reference, or "
-        "with the true categories.",
-        "Fastest peer: the fastest in the same precision, of PyTorch (launch by launch, in a CUDA graph, with ReLU in "
-        "the product, sparse times dense) and, on a CPU, NumPy's dense products; where correct classes are counted, "
-        "in any precision that finds as many.",
-        "Floor: the longer time of two, weights, rows and outputs moved once at the measured copy bandwidth, and the "
-        "multiply-adds at the measured rate of that precision (float32 on a GPU: a third of TF32's rate, as float32 "
-        "kernels issue three TF32 products). Data in caches may move faster.",
-        "Made and first called: from the network to the first answer, in a process that may have loaded kernels for "
-        "the cases above.",
-        *(["PyTorch was not installed."] if torch is None else []),
-    ]
+NOTES = (
+    "Latency of warm calls of a session until the outputs are available: medians and interquartile ranges of at least "
+    f"{RUNS} runs and {RUN_SECONDS * RUNS:g} s (slow peers: fewer). All calls have the same rows. Outputs stay where "
+    "the rows are. Answers were first compared with the float64 reference, or with the true categories.",
+    "Fastest peer: the fastest in the same precision, of PyTorch (launch by launch, in a CUDA graph, with ReLU in the "
+    "product, sparse times dense) and, on a CPU, NumPy's dense products; where correct classes are counted, in any "
+    "precision that finds as many.",
+    "Floor: the longer time of two, weights, rows and outputs moved once at the measured copy bandwidth, and the "
+    "multiply-adds at the measured rate of that precision (float32 on a GPU: a third of TF32's rate, as its kernels "
+    "issue three TF32 products). Data in caches may move faster.",
+    "Made and first called: from the network to the first answer, in a process that may have loaded kernels before.",
+)
 
 
 def session_table(name: str, title: str) -> Table:
@@ -378,7 +369,7 @@ def session_table(name: str, title: str) -> Table:
             ("kernels", "kernels"),
         ],
         cases=lambda options: CASES.get((name, options.device), []),
-        notes=session_notes,
+        notes=NOTES,
         options={"runs": RUNS},
         configuration=lambda options: {
             **roofs_in_words(options.device),

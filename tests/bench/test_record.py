@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import record
 import table_ladders
+import timing
 from cases import OFFICIAL_FOLDER
 from record import Case, Row, Run, Table, WrongAnswerError
 from recorders import RECORDERS
@@ -20,6 +21,7 @@ from results_file import read_results
 
 from sparsenn.datasets import generate
 from sparsenn.io import write_official
+from sparsenn.studies.measure import Roofs
 
 Measure = Callable[[str, Run], Row]
 
@@ -107,6 +109,9 @@ def test_ladders_make_their_problems(recorder: Recorder, monkeypatch: pytest.Mon
     monkeypatch.setattr(table_ladders, "SHAPES", {(2, 9, 9, 3, 3, 1): (4,)})
     monkeypatch.setattr(table_ladders, "MLP_ROWS", (30,))
     monkeypatch.setattr(table_ladders, "LIBRARIES", ("blas",))
+    roofs = Roofs(1e10, 1e11, "L3", 1 << 20, {"float32": 1e11})
+    for module in (timing, table_ladders):
+        monkeypatch.setattr(module, "roofs", lambda device: roofs)
     found = {name: recorder(name, "--device", "cpu", "--runs", "2") for name in ("gemm", "conv2d", "mlp")}
     assert not any(each.failures for each in found.values())
     assert [row["kernel"] for row in found["gemm"].rows] == ["sequential", "blas"]
