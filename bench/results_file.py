@@ -196,7 +196,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn NumPy scalars and arrays into what JSON knows."""
+    """Return NumPy scalars and arrays as JSON has them."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"JSON cannot hold {value!r}")
