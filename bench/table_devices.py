@@ -65,7 +65,6 @@ def device_row(case: str, count: int, run: Run) -> Row:
     options = run.options
     sizes = options.neurons, options.layers, options.rows
     network, rows = problem(case, *sizes)
-    is_dense = isinstance(rows, np.ndarray)
     expected = answer_of_one(case, options.device, *sizes)
     names = gpus()[:count] if options.device == "cuda" else ("cpu",) * count
     start = time.perf_counter()
@@ -76,10 +75,10 @@ def device_row(case: str, count: int, run: Run) -> Row:
         if found.tobytes() != expected.tobytes():
             raise WrongAnswerError("the bits differ from those of one device")
         times = {"run": milliseconds(partial(sessions.run, rows, statistics=False), run)}
-        if is_dense:
+        if isinstance(rows, np.ndarray):
             times |= {"call": milliseconds(partial(sessions, rows), run), "compute": computing(sessions, rows, run)}
     one = next((row for row in run.rows if (row["case"], row["device_count"]) == (case, 1)), None)
-    row: Row = {"rows": len(expected) if is_dense else options.rows, "first_seconds": seconds}
+    row: Row = {"rows": options.rows, "first_seconds": seconds}
     for name in ("run", "call", "compute"):
         own = row[f"{name}_milliseconds"] = times.get(name)
         row[f"{name}_speedup"] = own and (one[f"{name}_milliseconds"] if one else own) / own
