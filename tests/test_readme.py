@@ -82,24 +82,24 @@ def test_faulty_markers_are_refused_and_nothing_is_written(
     assert (tmp_path / "README.md").read_text() == text
 
 
-NOT_PROSE = re.compile(
-    r"^<!-- \w+:\S+[^\n]*-->\n.*?^<!-- /table -->$|^ *```.*?^ *```$|`[^`]+`|^ {4}[^\n]*$", re.DOTALL | re.MULTILINE
-)
-"""Generated tables, blocks of code, and code within a line."""
-
-FIGURE = re.compile(
-    r"\b\d[\d,.]*(?:(?: to | and | or )\d[\d,.]*)?\s+(?:ns|µs|ms|s|seconds?|minutes?|times as|[GTM]B/s|TeraEdges/s)\b"
-    r"|\b\d[\d,.]*\s+×(?!\s+\d)"
-)
-"""A time, a rate or a factor; 1024 × 120 is none."""
-
-
-def test_figures_in_the_text_have_a_source(repository: Path) -> None:
-    for page in (repository / "README.md", *(repository / "docs").glob("*.md")):
-        for paragraph in re.split(r"\n\s*\n", NOT_PROSE.sub("", page.read_text(encoding="utf-8"))):
-            sources = re.search(r"<!-- source: (.+?) -->", paragraph)
-            assert bool(FIGURE.search(paragraph)) == bool(sources), (page, paragraph)
-            assert all((repository / name).exists() for name in (sources[1].split() if sources else ())), paragraph
+def test_figures_in_the_text_need_a_source(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "docs").mkdir()
+    page, readme = tmp_path / "docs" / "figures.md", tmp_path / "README.md"
+    page.write_text(EMPTY.replace("table:layers", "figures:prose"))
+    put(tmp_path)
+    text = EMPTY + "\nA network of 1024 × 120, `sleep 3 s`.\n\n    sleep 3 s\n\nIt takes 5 ms, 2.5 × less.{}\n\n"
+    readme.write_text(text.format(""))
+    code, message = update()
+    assert (code, "README.md: '5 ms' is in no generated table" in message) == (2, True)
+    readme.write_text(text.format(" <!-- source: code.py -->"))
+    code, message = update()
+    assert (code, "README.md: the source code.py does not exist" in message) == (2, True)
+    (tmp_path / "code.py").touch()
+    assert update() == (0, "")
+    assert "| README | 5 ms; 2.5 × | [code.py](../code.py) |\n\n<!-- /table -->" in page.read_text()
+    readme.write_text(EMPTY + "\nShort. <!-- source: code.py -->\n")
+    code, message = update()
+    assert (code, "in a paragraph without a figure" in message) == (2, True)
 
 
 def test_most_lines_of_the_pages_are_written_for_readers(repository: Path) -> None:
