@@ -122,7 +122,7 @@ def write_results(
         table=table,
         title=title,
         machine=machine(),
-        versions=_versions(),
+        versions=installed_versions(),
         commit=commit_of_tree(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         configuration=plain["configuration"],
@@ -211,7 +211,7 @@ def _cpu() -> str:
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for library in LIBRARIES:
         try:
