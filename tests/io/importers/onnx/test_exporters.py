@@ -22,7 +22,7 @@ BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
 RNG = np.random.default_rng(62)
 
 
-def sparse(*shape: int) -> np.ndarray:
+def sparse(*shape: int) -> Any:
     return normal(*shape) * (RNG.random(shape) < 0.3)
 
 
