@@ -44,7 +44,9 @@ KINDS = (
     ModelKind("Keras", (".keras",), "sparsenn.io.importers.keras.model:read_keras"),
     ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.importers.weights:read_weights"),
     ModelKind(
-        "pickled", (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"), "sparsenn.io.importers.weights:read_weights"
+        "pickled",
+        (".pt", ".pt2", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"),
+        "sparsenn.io.importers.weights:read_weights",
     ),
 )
 """Every kind. Those that are pickled are refused, for they run code; the message says what to do."""

@@ -61,7 +61,7 @@ def test_files_of_keras_are_models() -> None:
 def test_kinds_that_are_only_read_are_not_written(tmp_path: Path) -> None:
     model = Model(Network((Linear(WEIGHTS),)), "mse", False, {})
     read_only = [suffix for kind in KINDS if kind.writer is None for suffix in kind.suffixes]
-    assert {".npz", ".safetensors", ".keras", ".pt", ".pth"} < set(read_only)
+    assert {".npz", ".safetensors", ".keras", ".pt", ".pt2", ".pth"} < set(read_only)
     for suffix in read_only:
         with pytest.raises(UsageError, match=r"can only be read; models are written as \.h5, \.hdf5, \.onnx"):
             write_model(tmp_path / f"model{suffix}", model)

@@ -47,7 +47,7 @@ ORDERS = ("outputs, inputs", "inputs, outputs")
 Step: TypeAlias = str | Activation | ImageLayer
 """A layer's name in the bag, an activation, or a layer without weights."""
 
-_PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"}
+_PICKLED = {".pt", ".pt2", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib"}
 
 _ROLES = {
     **dict.fromkeys(("weight", "weights", "kernel", "w", "coef", "coefs"), "weight"),

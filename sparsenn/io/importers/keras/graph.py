@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.io.importers.keras.layers import JOINS, LAYERS
 from sparsenn.io.importers.keras.operations import OPERATIONS
-from sparsenn.io.importers.keras.reading import OPERATION, class_of, shown
+from sparsenn.io.importers.keras.reading import NO_COUNTERPART, OPERATION, class_of, shown
 from sparsenn.io.importers.keras.weights import KerasWeights
 
 DEEPEST = 16  # models within models
@@ -91,7 +91,7 @@ def _walk(
         args: list[Any] = [before]
         kwargs: dict[str, Any] = {}
         if kind not in _KNOWN:
-            raise InputError(f"{place} ({kind}): has no counterpart in sparsenn; give a model without it")
+            raise InputError(f"{place} ({kind}): {NO_COUNTERPART}")
         if kind == _INPUT:
             if key not in inputs if inputs else giving:
                 raise InputError(f"{place}: is another input, which the model does not list")

@@ -52,6 +52,7 @@ def from_keras(
     *,
     architecture: str | os.PathLike[str] | None = None,
     sparse_below: float = SPARSE_BELOW,
+    through: str | None = None,
 ) -> Network:
     """Return the network of a model of Keras, or of one that Keras saved: a `Sequential`, or a functional one.
 
@@ -67,6 +68,9 @@ def from_keras(
         For a file of weights alone: the model's description, which `model.to_json()` returns, or a file that holds it.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+    through : {"onnx"}, optional
+        Have Keras, with PyTorch or TensorFlow behind it, make an ONNX graph of any model, and read that as `from_onnx`
+        does: what has no layer here, ONNX Runtime computes. Images are then rows as Keras holds them.
 
     Returns
     -------
@@ -81,8 +85,15 @@ def from_keras(
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory; or Keras cannot save the model, or as above.
     UsageError
-        There is an architecture for a file that has its own, or the argument is neither a path nor a model.
+        There is an architecture for a file that has its own, or the argument is neither a path nor a model; there is no
+        other format of that name, or Keras is not installed.
     """
+    if through is not None:
+        if through != "onnx" or architecture is not None:
+            raise UsageError(f'through is {through!r}; give "onnx", and a whole model, without an architecture')
+        from sparsenn.io.importers.keras.through_onnx import network_through_onnx
+
+        return network_through_onnx(path, sparse_below)
     if isinstance(path, str | os.PathLike):
         return _read(path, sparse_below, architecture)[0]
     if not hasattr(path, "save"):

@@ -12,6 +12,8 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.signal import Signal
 
+NO_COUNTERPART = "has no counterpart in sparsenn; from_keras(…, through='onnx') leaves it to ONNX Runtime"
+
 OPERATION = "ops."
 """What the classes of operations begin with here; several have the same names as layers that compute something else."""
 
@@ -64,7 +66,7 @@ class Layer:
         arguments : a signal; several, for `JOINS`; or an operation's arguments.
         """
         if reading is None:
-            raise InputError("has no counterpart in sparsenn; give a model without it")
+            raise InputError(NO_COUNTERPART)
         keys = {*_TRAINING, *reading.keys.split()}
         for key, value in self.config.items():
             if not (key in keys or key.endswith(_TRAINING_SUFFIXES) or value is None):

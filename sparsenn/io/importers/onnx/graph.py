@@ -18,6 +18,7 @@ from sparsenn.io.importers.combinations import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gates
+from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows
 from sparsenn.io.importers.onnx.labels import labels_of
 from sparsenn.io.importers.onnx.normalisations import Normalisation, Normalisations
 from sparsenn.io.importers.onnx.operators import OPERATORS
@@ -29,7 +30,7 @@ from sparsenn.network import Network
 from sparsenn.printable import reason_of
 
 _OLDEST = 7
-"""The version of the operators from which on sums broadcast as NumPy's do."""
+"""The version of the operators from which on sums broadcast as NumPy's do; layers here are made of none before."""
 
 _DOMAINS = {"": "", "ai.onnx": "", "ai.onnx.ml": "ai.onnx.ml"}
 
@@ -85,6 +86,7 @@ class Walk:
         self._patterns = {place: pattern for place, pattern in found if pattern is not None}
         reads = {place: (pattern.source,) for place, pattern in self._patterns.items()}
         self._needed = Subgraphs(model, reads).needed
+        self._read = self.names_read()
         self._begin()
 
     def _begin(self) -> None:
@@ -140,6 +142,11 @@ class Walk:
 
     def run(self, signals: dict[str, Signal]) -> Imported:
         """Return what the graph makes of its inputs."""
+        if differ_in_rows(signals):
+            names = ", ".join(f"{name!r}: {signal}" for name, signal in signals.items())
+            raise InputError(
+                f"its inputs differ in their rows ({names}); export all of them with an open axis of rows, or none"
+            )
         values: dict[str, Value] = {**self.constants, **signals}
         for place in self._needed:
             self.add_outputs(place, values)
@@ -160,6 +167,8 @@ class Walk:
             else:
                 made = self._made(node, [_found(name, values) for name in node.input])
             self._labels = self._labels or labels_of(node, values)
+        if missing := [name for name in node.output[len(made) :] if name and name in self._read]:
+            raise InputError(f"{where}: no layer gives its other outputs, of which {missing[0]!r} is read")
         for name, value in zip(node.output, made, strict=False):
             if name in values:
                 raise InputError(f"{where}: {name!r} is given twice")
@@ -173,11 +182,12 @@ class Walk:
         scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
         classes = [value for value in found.values() if isinstance(value, Classes)]
         distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
-        if not distinct or (classes and len(distinct) > 1):
+        widths = {value.width for value in scores.values()}.union(value.scores.width for value in classes)
+        if not distinct or (classes and (len(distinct) > 1 or len(widths) > 1)):
             names = ", ".join(map(repr, found)) or "none"
             raise InputError(
                 f"its outputs that depend on the input are {names}; one at least is needed, and where one is the "
-                "number of a class only one other may be (onnx.utils.extract_model leaves one)"
+                "number of a class only one other may be, the scores (onnx.utils.extract_model leaves one)"
             )
         if classes:
             scores = dict(list(scores.items())[:1])
@@ -189,6 +199,9 @@ class Walk:
         domain = _DOMAINS.get(node.domain)
         if domain is None:
             raise InputError(f"its domain {node.domain!r} is not one of ONNX's; nothing is known about the operator")
+        version = self._opsets[domain]
+        if not domain and version < _OLDEST:
+            raise InputError(f"its operator has version {version}; layers are made of those from version {_OLDEST} on")
         try:
             onnx.checker.check_node(node, self._context)
         except Exception as error:  # the checker raises whatever its parts raise
@@ -201,8 +214,7 @@ class Walk:
         if node.op_type not in OPERATORS:
             needed = _NEEDED.get(node.op_type, "a layer for it; docs/importing-onnx.md lists what is read")
             raise InputError(f"no layer does that; sparsenn would need {needed}")
-        version, results = self._opsets[domain], len(node.output)
-        made = OPERATORS[node.op_type](Call(node.op_type, version, attributes, inputs, results))
+        made = OPERATORS[node.op_type](Call(node.op_type, version, attributes, inputs, len(node.output)))
         return made if isinstance(made, list) else [made]
 
     def _folded(self, node: Any, attributes: dict[str, Any], inputs: list[Value]) -> list[Value]:
@@ -256,10 +268,8 @@ def _classes_of(operator: str, inputs: list[Value]) -> Classes:
 def _opsets(model: Any) -> dict[str, int]:
     opsets = {_DOMAINS.get(opset.domain, opset.domain): opset.version for opset in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
-    if not _OLDEST <= opsets.get("", newest) <= newest:
-        raise InputError(
-            f"its operators are of version {opsets['']} (opset); the installed onnx knows {_OLDEST} to {newest} here"
-        )
+    if not 1 <= opsets.get("", newest) <= newest:
+        raise InputError(f"its operators are of version {opsets['']} (opset); the installed onnx knows 1 to {newest}")
     if not 1 <= opsets.get("ai.onnx.ml", 1) <= onnx.defs.onnx_ml_opset_version():
         raise InputError(f"its operators of ai.onnx.ml are of version {opsets['ai.onnx.ml']}, which onnx does not know")
     return {

@@ -18,7 +18,7 @@ InputShapes: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
 
 _FLOATING, _WHOLE = (
     [TensorProto.DataType.Value(name) for name in names.split()]
-    for names in ("FLOAT DOUBLE FLOAT16 BFLOAT16", "INT8 UINT8 INT16 UINT16 INT32 INT64")
+    for names in ("FLOAT DOUBLE FLOAT16 BFLOAT16", "BOOL INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64")
 )
 """Types of inputs that are read."""
 
@@ -101,13 +101,13 @@ def input_signals(
     choices = [_choices(value, sparse_below) for value in inputs]
     along, whole = (tuple(each[place] for each in choices) for place in (0, -1))
     alike = [signals for signals in dict.fromkeys((along, whole)) if len({_rows(signal) for signal in signals}) == 1]
-    if not alike:
-        names = ", ".join(f"{value.name!r}: {signal}" for value, signal in zip(inputs, along, strict=True))
-        raise InputError(
-            f"its inputs differ in their rows ({names}); export all of them with an open axis of rows, or none"
-        )
-    for signals in alike:
+    for signals in alike or [tuple(each[0 if each[0].rows is None else -1] for each in choices)]:
         yield slices_of_inputs({value.name: signal for value, signal in zip(inputs, signals, strict=True)})
+
+
+def differ_in_rows(signals: Mapping[str, Signal]) -> bool:
+    """Whether some inputs have an axis of rows, and others none."""
+    return len({signal.axis is None for signal in signals.values()}) > 1
 
 
 def _rows(signal: Signal) -> tuple[bool, int | None]:

@@ -28,12 +28,14 @@ def labels_of(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
 def with_numeric_outputs(model: Any) -> Any:
     """Return a model whose outputs are numbers, as far as it has such.
 
-    Outputs of a ZipMap, a dictionary for each row, become the numbers that it takes; labels that are texts are left out
-    beside other outputs.
+    Outputs of a ZipMap, a dictionary for each row, become the numbers that it takes; a sequence of tensors becomes
+    these; labels that are texts are left out beside other outputs.
     """
     maps = {node.output[0] for node in model.graph.node if node.op_type == "ZipMap"}
+    made = {node.output[0]: node.input for node in model.graph.node if node.op_type == "SequenceConstruct"}
+    sequences = [value for value in model.graph.output if value.name in made]
     texts = [value for value in model.graph.output if value.type.tensor_type.elem_type == onnx.TensorProto.STRING]
-    if not maps and not texts:
+    if not maps and not texts and not sequences:
         return model
     numeric = onnx.ModelProto()
     numeric.CopyFrom(model)
@@ -43,6 +45,12 @@ def with_numeric_outputs(model: Any) -> Any:
     for value in numeric.graph.output:
         if value.name in maps:
             value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, None))
+    for value in sequences:
+        kind = value.type.sequence_type.elem_type.tensor_type.elem_type
+        numeric.graph.output.remove(value)
+        numeric.graph.output.extend(
+            onnx.helper.make_tensor_value_info(name, kind, None) for name in dict.fromkeys(made[value.name])
+        )
     if len(texts) < len(model.graph.output):
         for value in texts:
             numeric.graph.output.remove(value)

@@ -15,9 +15,9 @@ from scipy.sparse import issparse
 from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.io.importers.affine import PositionProduct, Scaling
 from sparsenn.io.importers.nodes import Node
-from sparsenn.io.importers.onnx.call import Value
+from sparsenn.io.importers.onnx.call import Classes, Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
-from sparsenn.io.importers.onnx.graph_inputs import input_signals
+from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals
 from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
@@ -79,7 +79,8 @@ def _mixed(
     labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
     model = with_numeric_outputs(model)
     for signals, row_by_row in itertools.product(choices, (False, True)):
-        if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
+        has_rows = any(signal.axis is not None and signal.rows != 1 for signal in signals.values())
+        if row_by_row and has_rows and not differ_in_rows(signals):
             continue  # nobody knows what the graph makes of single rows
         with suppress(_RowsError):
             found = _Mixed(model, tensors, constants, signals, row_by_row).run()
@@ -117,6 +118,7 @@ class _Mixed:
         self._walk = Walk(self._model, tensors, constants)
         self._takes_images = True
         self._refused: int | None = None  # the node at which the last attempt ended
+        self._of_classes = set[int]()  # its nodes that gave numbers of classes
 
     def run(self) -> Imported:
         """Return the network, which takes images where layers that read its input do."""
@@ -129,9 +131,10 @@ class _Mixed:
             try:
                 return self._run(own)
             except (InputError, ShapeError):
-                if self._refused is None:
+                refused = self._of_classes & own if self._refused is None else {self._refused}
+                if not refused:
                     raise
-                own.discard(self._refused)  # it takes other numbers than those it was chosen with
+                own -= refused  # they take other numbers than those they were chosen with, or are outputs themselves
 
     def _run(self, own: set[int]) -> Imported:
         values: dict[str, Value] = {}
@@ -147,6 +150,8 @@ class _Mixed:
                 self._refused = place
                 walk.add_outputs(place, values)
             self._refused = None
+        classes = {name for name, value in values.items() if isinstance(value, Classes)}
+        self._of_classes = {place for place in own if classes.intersection(self._model.graph.node[place].output)}
         missing = [each.name for each in self._model.graph.output if each.name not in values]
         if missing:
             raise _RowsError

@@ -158,7 +158,7 @@ def _scaler(call: Call) -> Signal:
 def _batch_normalization(call: Call) -> Signal:
     if not call.attribute("spatial", 1):
         raise InputError("it normalises pixel by pixel; only version 9 of the operator or newer is supported")
-    if call.attribute("training_mode", 0):
+    if call.attribute("training_mode", 0) or (call.version < 14 and call.results > 1):
         raise InputError("it normalises by the batch, as in training; export the network for inference")
     scale, shift, mean, variance = (floats(call.required(number)) for number in range(1, 5))
     signal = call.signal

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from sparsenn.backends.foreign import onnx_runtime, runtime_session
 from sparsenn.formats import Array
+from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import RowTensor
 
@@ -36,8 +37,12 @@ _NUMERIC, _SMALL = (
 )
 """Types of tensors with numbers, and those of them whose numbers float32 holds."""
 
-_NEAR = 1e-3
-"""The largest difference that other rows may make to an output, relative to its largest number."""
+_NEAR, _NEAR_QUANTISED = 1e-3, 0.1
+"""The largest difference that other rows may make to an output, relative to its largest number; the second one where
+they change the step of a quantisation."""
+
+_QUANTISING = frozenset(("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"))
+"""Operators whose step of quantisation depends on all rows."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,13 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
         return None
     if any(node.op_type in _RANDOM for node in model.graph.node):
         return None
+    if row_by_row and differ_in_rows(signals) and _tensors(model, signals, by_rows=True) is None:
+        return None
+    return _tensors(model, signals, by_rows)
+
+
+def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[str, Probed] | None:
+    """Return what `probed` does; inputs without an axis of rows are the same for all rows."""
     traced = _traced(model, signals, by_rows)
     try:
         session = runtime_session(traced, quiet=True)
@@ -100,7 +112,9 @@ def _probed(
         rows = _axis(first, runs[1][name][1]) if by_rows else _one_row(first, signals)
         found[name] = Probed(rows, kind) if kind in _NUMERIC else Probed(None, 0)
     outputs = {output.name: found.get(output.name) for output in model.graph.output}
-    if by_rows and not _are_independent(session, signals, scales, outputs):
+    is_quantising = any(node.op_type in _QUANTISING for node in model.graph.node)
+    near = _NEAR_QUANTISED if is_quantising else _NEAR
+    if by_rows and not _are_independent(session, signals, scales, outputs, near):
         return None
     return found
 
@@ -115,8 +129,9 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
     del graph.input[:], graph.value_info[:]
     graph.input.extend(inputs)
     for value in graph.input:
-        if by_rows and value.name in signals:
-            value.type.tensor_type.shape.dim[signals[value.name].axis or 0].dim_param = "rows"
+        axis = signals[value.name].axis if value.name in signals else None
+        if by_rows and axis is not None:
+            value.type.tensor_type.shape.dim[axis].dim_param = "rows"
     for value in graph.output:
         if by_rows:
             value.type.tensor_type.ClearField("shape")
@@ -128,7 +143,11 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
 
 
 def _are_independent(
-    session: Any, signals: Mapping[str, Signal], scales: Sequence[float], outputs: Mapping[str, Probed | None]
+    session: Any,
+    signals: Mapping[str, Signal],
+    scales: Sequence[float],
+    outputs: Mapping[str, Probed | None],
+    near: float,
 ) -> bool:
     """Whether the outputs of each of a few rows are the same alone as among the others."""
     axes = {name: output.rows for name, output in outputs.items() if output is not None and output.rows is not None}
@@ -137,7 +156,7 @@ def _are_independent(
     for scale in scales:
         together = _run(session, signals, slice(_MORE), scale, axes)
         alone = [_run(session, signals, slice(row, row + 1), scale, axes) for row in range(_MORE)]
-        if not all(_alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()):
+        if not all(_alike(rows, together[name], [run[name] for run in alone], near) for name, rows in axes.items()):
             return False
     return True
 
@@ -165,13 +184,13 @@ def _feeds(session: Any, signals: Mapping[str, Signal], rows: slice, scale: floa
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
         signal = signals[value.name]
-        whole = "int" in value.type or scale == 0
+        whole = "int" in value.type or "bool" in value.type or scale == 0
         kind = {"float16": np.float16, "double": np.float64, "float": np.float32}.get(value.type[7:-1])
         kind = kind or np.dtype(value.type[7:-1])
         shape = _MORE, *signal.shape
         numbers = generator.integers(0, 2, shape) if whole else scale * generator.standard_normal(shape)
         some = np.moveaxis(numbers[rows], 0, signal.axis) if signal.axis is not None else numbers[0]
-        feeds[value.name] = some.astype(kind)
+        feeds[value.name] = np.asarray(some, kind)
     return feeds
 
 
@@ -193,8 +212,8 @@ def _one_row(shape: tuple[int, ...], signals: Mapping[str, Signal]) -> RowTensor
     return RowTensor(shape[1:], 0) if has_axis and shape[:1] == (1,) else RowTensor(shape, None)
 
 
-def _alike(rows: RowTensor, together: Array, alone: Sequence[Array]) -> bool:
-    """Whether single rows are the same as among others."""
+def _alike(rows: RowTensor, together: Array, alone: Sequence[Array], near: float) -> bool:
+    """Whether single rows are nearly the same as among others."""
     assert rows.axis is not None
     if together.dtype.kind not in "fiub":
         return False
@@ -206,4 +225,4 @@ def _alike(rows: RowTensor, together: Array, alone: Sequence[Array]) -> bool:
     if not finite.any() or not np.array_equal(finite, np.isfinite(again)):
         return False
     largest = max(1e-30, float(np.abs(first[finite]).max()))
-    return bool(np.allclose(first, again, rtol=_NEAR, atol=_NEAR * largest, equal_nan=True))
+    return bool(np.allclose(first, again, rtol=near, atol=near * largest, equal_nan=True))

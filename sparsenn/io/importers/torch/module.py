@@ -82,8 +82,13 @@ def from_torch(
         return check_rounding(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
-    if isinstance(module, torch.jit.ScriptModule):
-        raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
+    if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        module = module.module
+    if isinstance(module, torch.jit.ScriptModule) and through is None:
+        raise InputError(
+            "a TorchScript module cannot be inspected; give the module it was made from, "
+            'or through="onnx" and an example'
+        )
     if any(type(each).__module__ == "sparsenn.interop.torch.layers" for each in module.modules()):
         raise UsageError("sparsenn.torch.sparsify has replaced modules of it; call sparsenn.torch.desparsify first")
     several = isinstance(example, tuple | dict)

@@ -23,7 +23,7 @@ def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any]
     """Return the network of the ONNX graph of a module."""
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
     try:
-        bound = inspect.signature(module.forward).bind(
+        bound = _signature(module).bind(
             *map(of_several_rows, positional), **{name: of_several_rows(batch) for name, batch in named.items()}
         )
     except TypeError as error:
@@ -31,7 +31,8 @@ def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any]
     names = _input_names(bound)
     with TemporaryDirectory(prefix="sparsenn-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the exporter which needs no further package is an older one
-        path, is_new = str(Path(folder, "module.onnx")), find_spec("onnxscript") is not None
+        path, is_script = str(Path(folder, "module.onnx")), isinstance(module, torch.jit.ScriptModule)
+        is_new = not is_script and find_spec("onnxscript") is not None
         is_fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)  # ONNX has no such operator
         try:
@@ -54,6 +55,23 @@ def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any]
         finally:
             torch.backends.mha.set_fastpath_enabled(is_fast)
         return from_onnx(path, sparse_below=sparse_below)
+
+
+def _signature(module: Any) -> inspect.Signature:
+    """Return the arguments of a module's forward; Python knows none of a traced one."""
+    if not isinstance(module, torch.jit.ScriptModule):
+        return inspect.signature(module.forward)
+    arguments = module.forward.schema.arguments[1:]
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=each.default_value if each.has_default_value() else inspect.Parameter.empty,
+            )
+            for each in arguments
+        ]
+    )
 
 
 def _input_names(bound: inspect.BoundArguments) -> list[str]:

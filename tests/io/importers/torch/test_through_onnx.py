@@ -97,6 +97,17 @@ def test_attention_without_its_fast_path() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["trace", "script", "parallel"])
+def test_modules_around_others(name: str) -> None:
+    torch.manual_seed(3)
+    module, rows = nn.Sequential(nn.Linear(16, 8), nn.GLU(), nn.Linear(4, 3)).eval(), ROWS[:, 0]
+    wrapped = {"trace": lambda: torch.jit.trace(module, rows), "script": lambda: torch.jit.script(module)}
+    network = from_torch(wrapped.get(name, lambda: nn.DataParallel(module))(), rows, through="onnx")
+    found = Session(network, device="cpu")(rows.numpy())
+    np.testing.assert_allclose(found, module(rows).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("named", [True, False])
 def test_several_inputs_and_outputs(named: bool) -> None:
     torch.manual_seed(3)

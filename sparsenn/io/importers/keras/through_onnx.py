@@ -1,0 +1,50 @@
+"""Models of Keras as ONNX graphs, in which ONNX Runtime computes what has no layer."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnx
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.io.importers.onnx.files import from_onnx
+from sparsenn.network import Network
+from sparsenn.printable import kind_of, reason_of
+
+
+def network_through_onnx(model: str | os.PathLike[str] | Any, sparse_below: float) -> Network:
+    """Return the network of the ONNX graph that Keras makes of a model, or of one in a file; no code in that is run."""
+    try:
+        keras = import_module("keras")
+    except ImportError as error:
+        raise UsageError(f'through="onnx" needs Keras and its backend, PyTorch or TensorFlow ({error})') from error
+    is_file = isinstance(model, str | os.PathLike)
+    shown = os.fspath(model) if is_file else kind_of(model)
+    with TemporaryDirectory(prefix="sparsenn-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder, "model.onnx")
+        try:
+            loaded: Any = keras.saving.load_model(model, compile=False) if is_file else model
+            rows = [keras.ops.zeros((2, *each.shape[1:]), each.dtype) for each in loaded.inputs]
+            loaded(rows if len(rows) > 1 else rows[0])  # a model that has never been called is not exported
+            loaded.export(path, format="onnx", verbose=False)
+            proto = onnx.load(path)
+        except Exception as error:  # of any kind: other packages run
+            raise InputError(f"Keras cannot make an ONNX graph of {shown}: {reason_of(error)}") from error
+    _name_outputs(proto.graph, getattr(loaded, "output_names", ()))  # a sequence of layers has one output
+    return from_onnx(proto, sparse_below=sparse_below)
+
+
+def _name_outputs(graph: Any, names: Sequence[str]) -> None:
+    """Call a graph's outputs as Keras does, where no other value is called so."""
+    taken = {value.name for value in graph.input}.union(*(node.output for node in graph.node))
+    for value, name in zip(graph.output, names, strict=False):
+        if name not in taken:
+            graph.node.append(onnx.helper.make_node("Identity", [value.name], [name]))
+            value.name = name
