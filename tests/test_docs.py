@@ -29,6 +29,7 @@ NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 CODE = re.compile(r"^```([^\n]*)\n(.*?)^```|((?:^    .*\n)+)", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^ *(?:[A-Z_]+=\S+ )?(?:\./tools/)?sparsenn ([a-z].*)$", re.MULTILINE)
+INLINE = re.compile(r"`sparsenn\s+([a-z][^`]*)`")
 LIBRARIES = "torch", "sklearn", "onnx", "dask", "cupy", "pandas"
 
 GIVEN = """
@@ -86,6 +87,8 @@ def commands() -> Iterator[tuple[str, str]]:
             text = indented or fenced * (kind in ("", "bash", "text"))
             for line in COMMAND.findall(text.replace("\\" + "\n", " ")):
                 yield page, line.split("  #")[0].strip()
+        for line in INLINE.findall(of(page)):
+            yield page, " ".join(line.split())
 
 
 def known(command: Any, words: list[str]) -> tuple[Any, list[str]]:

@@ -178,7 +178,7 @@ def test_columns_by_place(model: Model, expected: np.ndarray, written: Written) 
 @pytest.mark.parametrize(
     ("text", "how", "error", "message"),
     [
-        ("x,y\n1,2\n", {}, ShapeError, "the table has 2 columns ('x', 'y'); the model takes 3: name those"),
+        ("x,y\n1,2\n", {}, ShapeError, "2 columns ('x', 'y'); the model takes 3: add those that are missing"),
         ("n,x,y,z\nu,1,2,3\n", {}, ShapeError, "4 columns ('n', 'x', 'y', 'z'); the model takes 3: .*--ignore n)"),
         ("x,y,z\n1,u,3\n", {}, FileFormatError, "column 'y' holds texts, and the model takes numbers: .*--ignore y"),
         ("x,y,z\n1,2,3\n1,u,3\n", {}, FileFormatError, ":3: column 'y' holds 'u' where a number is needed"),

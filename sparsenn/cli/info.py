@@ -52,7 +52,7 @@ def info(
       sparsenn info challenge/ --neurons 1024 --layers 120
     """
     if not plan and (rows or json or device != "auto" or precision != "auto"):
-        raise UsageError("--rows, --device, --precision and --json go with --plan; leave them out")
+        raise UsageError("--rows, --device, --precision and --json go with --plan; add it, or leave them out")
     check_files({"MODEL": source}, {"--json": json})
     with reporting(progress):  # importing takes a second, too
         from sparsenn.datasets import load

@@ -95,7 +95,7 @@ BatchSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows co
 MemoryLimit = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for rows in flight, such as 500M or 2G.")]
 WeightMemory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Memory for weights on the device, such as 8G; larger networks take turns."),
+    typer.Option(metavar="SIZE", help="Memory for weights on the device, such as 8G; more are copied in sections."),
 ]
 Compaction = Annotated[bool, typer.Option("--compaction/--no-compaction", help="Drop rows that are all zero.")]
 Deduplication = Annotated[bool, typer.Option("--deduplication/--no-deduplication", help="Compute equal rows once.")]
@@ -158,8 +158,9 @@ def byte_count(option: str, text: str | None) -> int | None:
 
 def row_counts(text: str) -> tuple[int, ...]:
     """Return the numbers of rows per call that `--rows` names."""
-    fault = f"--rows {text}: take whole numbers of at least 1, separated by commas, as in 1,64,1024,10000"
-    return whole_numbers(text, fault, most=2**31 - 1)
+    most = 2**31 - 1
+    fault = f"--rows {text}: take whole numbers from 1 to {most:,}, separated by commas, as in 1,64,1024,10000"
+    return whole_numbers(text, fault, most=most)
 
 
 def whole_numbers(

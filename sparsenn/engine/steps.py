@@ -141,8 +141,9 @@ class Measured:
         if not self.others:
             return ""
         label, seconds = self.others[0]
-        compared = f"{label} takes {seconds / self.seconds:.2f} times as long"
-        return f"measured: {compared}, and was slower in {self.wins} of {self.runs} runs"
+        several = " and " in label
+        compared = f"{label} take{'' if several else 's'} {seconds / self.seconds:.2f} times as long"
+        return f"measured: {compared}, and w{'ere' if several else 'as'} slower in {self.wins} of {self.runs} runs"
 
 
 COUNTS = "wins", "runs", "rows"  # attributes of `Measured`

@@ -66,7 +66,7 @@ def _known(number: int | None) -> str:
 
 
 def kernel_table(kernels: Sequence[Kernel]) -> Table:
-    """Return the table of kernels: operation, name, device, whether `auto` may take them, their needs and summary.
+    """Return the table of kernels: operation, name, device, whether `auto` may take them, summary and needs.
 
     A need that most kernels of a device share stands below the table.
     """
@@ -77,10 +77,10 @@ def kernel_table(kernels: Sequence[Kernel]) -> Table:
     table = FittedTable(caption=" ".join(notes) or None)
     for heading in ("operation", "kernel", "device", "auto"):
         table.add_column(heading, no_wrap=True)
-    table.add_texts("needs", 1)
     table.add_column("summary")
+    table.add_texts("needs", 1)
     for kernel in kernels:
         own = ", ".join(need for need in kernel.needs if (kernel.device, need) not in shared) or "–"
         auto = "yes" if kernel.auto else "–"
-        table.add_row(*map(Text, (kernel.operation, kernel.name, kernel.device, auto, own, kernel.summary)))
+        table.add_row(*map(Text, (kernel.operation, kernel.name, kernel.device, auto, kernel.summary, own)))
     return table

@@ -223,7 +223,8 @@ def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Kernel, 
 
 
 def _devices(ladder: Ladder) -> str:
-    return " or ".join(sorted(device for device, rungs in ladder.rungs.items() if rungs))
+    *others, last = sorted(device for device, rungs in ladder.rungs.items() if rungs)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def listing(operation: str | None = None) -> tuple[Kernel, ...]:

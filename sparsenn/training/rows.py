@@ -146,6 +146,8 @@ def _check_labels(path: str | os.PathLike[str], name: str, labels: str | os.Path
 
 
 def _unknown_kind(path: str | os.PathLike[str], known: Sequence[str]) -> UsageError:
+    if Path(path).is_dir():
+        return UsageError(f"{os.fspath(path)}: is a folder, not a file; known: {', '.join(known)}")
     return UsageError(f"{os.fspath(path)}: the name does not say what kind of data this is; known: {', '.join(known)}")
 
 

@@ -49,7 +49,8 @@ def test_json_alone(run: Run, model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--rows", "0"), "--rows 0: take whole numbers of at least 1"),
+        (("--rows", "0"), "--rows 0: take whole numbers from 1 to 2,147,483,647"),
+        (("--rows", "2147483648"), "--rows 2147483648: take whole numbers from 1 to 2,147,483,647"),
         (("--rows", "1,x"), "--rows 1,x: take whole numbers"),
         (("--seconds", "0"), "--seconds 0: take more than 0"),
         (("--seconds", "nan"), "--seconds nan is not a finite number"),

@@ -117,6 +117,14 @@ def test_auto_takes_the_cpu_and_says_so_in_the_plan(
     assert (process.returncode, err) == (0, "")
 
 
+def test_a_precision_that_the_cpu_lacks_is_refused_by_its_name(
+    spawn: Spawn, settings: dict[str, str], problem: Path
+) -> None:
+    process = spawn("infer", problem, "--precision", "tf32", env=settings)
+    _, err = process.communicate(timeout=240)
+    assert (process.returncode, err) == (2, "error: sparse layers are not multiplied in tf32 on cpu; leave out tf32\n")
+
+
 def test_kernels_are_listed_without_cupy(spawn: Spawn, settings: dict[str, str]) -> None:
     process = spawn("kernels", env=settings)
     out, err = process.communicate(timeout=240)

@@ -178,6 +178,7 @@ def test_a_full_disk_leaves_the_old_file(
         ("both.npz", "holds targets and labels; it must hold only one of them"),
         ("absent.npy", "no such file"),
         ("good.txt", "the name does not say what kind of data this is"),
+        (".", "is a folder, not a file; known: .csv"),
     ],
 )
 def test_what_is_refused(refused: Refused, folder: Path, rows: np.ndarray, name: str, message: str) -> None:

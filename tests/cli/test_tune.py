@@ -99,7 +99,7 @@ def test_a_datasets_rows_are_its_own(run: Run, problem: Path, form: str | None, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--rows", "0"), "--rows 0: take whole numbers of at least 1"),
+        (("--rows", "0"), "--rows 0: take whole numbers from 1 to"),
         (("--rows", "1,x"), "--rows 1,x: take whole numbers"),
         (("--form", "coo"), "--form coo: take dense or csr"),
         (("--form", "csr"), "--form csr goes with --inputs"),

@@ -20,11 +20,24 @@ from hypothesis import strategies as st
 from oracle import expected, run, weights_of
 from strategies import inputs_for, linear_layers, mixed_networks, networks, seeds
 
-from sparsenn import AvgPool2d, Flatten, Identity, Linear, MaxPool2d, Network, ReLU, Session, Softmax, SparseLinear
+from sparsenn import (
+    AvgPool2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    Network,
+    ReLU,
+    Session,
+    Softmax,
+    SparseLinear,
+    radixnet,
+)
 from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.datasets import digit_inputs
 from sparsenn.engine.steps import WHOLE, Measured
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
@@ -478,6 +491,15 @@ def test_within_the_bound_the_order_decides(device: str) -> None:
         network = Network.from_scipy([sp.csc_array(np.float32(weights)[:, None])])
         for kernel in KERNELS[device]:
             assert bool(outputs(network, rows, device, kernel).any()) is category
+
+
+def test_merging_changes_no_output_of_the_challenge() -> None:
+    network, rows = radixnet(1024, 120, bias=-0.3), digit_inputs(1024, 1000)
+    merged, each = (outputs(network, rows, "cpu", merging=merging) for merging in (True, False))
+    assert np.array_equal(merged, each)
+    assert np.unique(each).tolist() == [0, 32]
+    hidden = Network(network.layers[:3])
+    assert not np.array_equal(outputs(hidden, rows, "cpu", merging=True), outputs(hidden, rows, "cpu"))
 
 
 def test_reproducible_sessions_refuse_foreign_layers() -> None:

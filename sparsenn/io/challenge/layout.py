@@ -64,8 +64,8 @@ def find_layout(folder: Path, neurons: int | None = None) -> Layout:
 def challenge_bias(neurons: int) -> float:
     """Return the bias that the challenge sets for a number of neurons."""
     if neurons not in CHALLENGE_BIAS:
-        known = ", ".join(map(str, CHALLENGE_BIAS))
-        raise UsageError(f"the challenge sets no bias for {neurons} neurons, only for {known}; give one")
+        known = ", ".join(f"{width:,}" for width in CHALLENGE_BIAS)
+        raise UsageError(f"the challenge sets no bias for {neurons:,} neurons, only for {known}; give one (--bias)")
     return CHALLENGE_BIAS[neurons]
 
 

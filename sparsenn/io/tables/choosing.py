@@ -117,9 +117,8 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
     ignored = " ".join(f"--ignore {name}" for name in texts[:3])
     if len(places) != width:
         held = f" ({listed(names)})" if file.named else ""
-        remedy = "name those that it takes (--columns A,B,...)"
-        if len(places) > width:
-            remedy += f", or leave others out ({ignored or '--ignore NAME'})"
+        more = f"name those that it takes (--columns A,B,...), or leave others out ({ignored or '--ignore NAME'})"
+        remedy = more if len(places) > width else "add those that are missing"
         columns = f"{len(places):,} column{'' if len(places) == 1 else 's'}"
         raise ShapeError(f"{file.path}: the table has {columns}{held}; the model takes {width:,}: {remedy}")
     if texts and takes_numbers:

@@ -75,7 +75,7 @@ def test_width_beyond_int32(tmp_path: Path) -> None:
 
 def test_bias_of_the_challenge() -> None:
     assert [challenge_bias(neurons) for neurons in CHALLENGE_BIAS] == [-0.30, -0.35, -0.40, -0.45]
-    with pytest.raises(UsageError, match="sets no bias for 8 neurons, only for 1024, 4096, 16384, 65536; give one"):
+    with pytest.raises(UsageError, match="sets no bias for 8 neurons, only for 1,024, 4,096, 16,384, 65,536; give one"):
         challenge_bias(8)
 
 

@@ -19,7 +19,7 @@ from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-_HINT = "from_torch(module, example) takes a batch of inputs"
+_HINT = "give a batch of inputs, as in from_torch(module, example)"
 
 
 _OTHERWISE = (

@@ -397,7 +397,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
         r"1 \(Softshrink\): has no counterpart in sparsenn; give a module without it; ",
     ),
     "log": (lambda: nn.LogSoftmax(0), EXAMPLE, "a softmax over dimension 0"),
-    "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: from_torch\(module, example\)"),
+    "hooks": (hooked, None, r"0 \(Linear\): has a forward of its own: give .* from_torch\(module, example\)"),
     "rows put together": (
         lambda: Called(lambda rows: torch.cat([rows, rows.relu()])),
         EXAMPLE,
