@@ -1,7 +1,6 @@
 """Convolutions by the weights that are left: emulated on the host; tilings and weights in order; and on a GPU."""
 
 import itertools
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from convolutions import (
     reference_conv2d,
     uploaded,
 )
-from device_emulation import OnDevice, emulated_device
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,10 +35,8 @@ from sparsenn.backends.cuda.conv.sparse_direct import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Tiling, places_of, tilings
-from sparsenn.backends.cuda.runtime import layer_cache
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Add, Conv2d, Identity, ReLU, Tanh
@@ -166,42 +162,6 @@ def test_no_weights_leave_the_bias(rng):
     assert np.array_equal(found, np.broadcast_to(bias[:, None, None], found.shape))
 
 
-@pytest.mark.parametrize("most", [MOST_NUMBERS, 3000])
-@pytest.mark.parametrize("name", ["fours", "strided"])
-def test_launches(name, most, rng, monkeypatch):
-    """All but CuPy; a second launch finds what the first has laid out. With few numbers at most, images go apart."""
-    count, geometry = CASES[name]
-    images, weights, bias = pruned(rng, count, geometry)
-    machine, launches = replace(H200, multiprocessors=2), []
-
-    def emulated_kernel(program, name, **defines):
-        kernel = emulated(program.source, defines)
-
-        def launch(grid, block, arguments, shared_mem):
-            assert shared_mem <= machine.block_bytes
-            launches.append(grid)
-            arrays = [each.view(np.ndarray) if isinstance(each, np.ndarray) else each for each in arguments]
-            kernel.launch(*grid, *block, *arrays)
-
-        return launch
-
-    with emulated_device(monkeypatch):
-        monkeypatch.setattr(Program, "kernel", emulated_kernel)
-        monkeypatch.setattr(layer_cache, "lasting_memory", nullcontext)
-        monkeypatch.setattr(sparse_direct, "machine_of", lambda device: machine)
-        monkeypatch.setattr(sparse_direct, "MOST_NUMBERS", most)
-        layer = uploaded(geometry, weights, bias, ReLU())
-        for _ in range(2):
-            found = launch_sparse_direct(layer, images.view(OnDevice)).view(np.ndarray)
-            assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
-        expected = reference_conv2d(images, weights, bias, **options_of(geometry))
-        others = rng.integers(-9, 9, expected.shape).astype(np.float32)
-        total = with_sum(uploaded(geometry, weights, bias, Identity()), Add(ReLU(7.0)))
-        found = launch_sparse_direct(total, images.view(OnDevice), others.view(OnDevice)).view(np.ndarray)
-        assert np.array_equal(found, np.clip(expected + others, 0, 7))
-    assert len(launches) == (3 if most == MOST_NUMBERS else 3 * count)
-
-
 # ---- Tilings and weights in order ----------------------------------------------------------------------------------
 
 
@@ -324,3 +284,22 @@ def test_the_best_tilings_on_a_gpu(name, rng, monkeypatch):
     for tiling in found:
         monkeypatch.setattr(sparse_direct, "tilings", lambda *_, tiling=tiling: iter([tiling]))
         assert np.array_equal(launched(launch_sparse_direct, geometry, given, ReLU()), expected), tiling
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("most", [MOST_NUMBERS, 3000])
+@pytest.mark.parametrize("name", ["fours", "strided"])
+def test_launches_with_another_value_added(name, most, rng, monkeypatch):
+    """A second launch finds what the first has laid out. With few numbers at most, images go apart."""
+    cp, (count, geometry) = cupy(), CASES[name]
+    images, weights, bias = pruned(rng, count, geometry)
+    monkeypatch.setattr(sparse_direct, "MOST_NUMBERS", most)
+    layer = uploaded(geometry, weights, bias, ReLU())
+    for _ in range(2):
+        found = cp.asnumpy(launch_sparse_direct(layer, cp.asarray(images)))
+        assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
+    expected = reference_conv2d(images, weights, bias, **options_of(geometry))
+    others = rng.integers(-9, 9, expected.shape).astype(np.float32)
+    total = with_sum(uploaded(geometry, weights, bias, Identity()), Add(ReLU(7.0)))
+    found = cp.asnumpy(launch_sparse_direct(total, cp.asarray(images), cp.asarray(others)))
+    assert np.array_equal(found, np.clip(expected + others, 0, 7))

@@ -1,12 +1,8 @@
-"""Work of many launches, replayed as a graph: on an emulated device, and, by sessions, on a GPU."""
-
-import itertools
-from functools import partial
+"""Work of many launches, replayed as a graph by sessions on a GPU."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from device_emulation import emulated_device
 
 from sparsenn import (
     Add,
@@ -22,112 +18,7 @@ from sparsenn import (
     Session,
     SparseLinear,
 )
-from sparsenn.backends.cuda.runtime import recorder, replay
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
-
-
-class Doubling:
-    """Layers that double features; `calls` counts how often they were queued, `failing` says which time fails how."""
-
-    def __init__(self, device) -> None:
-        self._device, self.calls, self.failing = device, 0, {}
-
-    def __call__(self, features):
-        self.calls += 1
-        if self.calls in self.failing:
-            raise self.failing[self.calls]
-        outputs = cupy().ndarray(features.shape, features.dtype)
-        read, written = (each.view(np.ndarray) for each in (features, outputs))
-        self._device.queue(lambda: np.multiply(read, 2, out=written))
-        return outputs, outputs
-
-
-@pytest.fixture
-def doubled(monkeypatch):
-    """An emulated device, the layers, and their replay, which is found to be faster."""
-    seconds = (1e-3 / number for number in itertools.count(1))  # ever less
-    monkeypatch.setattr(replay, "_seconds", lambda call: next(seconds))
-    with emulated_device(monkeypatch) as device:
-        layers = Doubling(device)
-        yield device, layers, partial(DeviceReplay((3, 4)), layers)
-
-
-def features_of(number):
-    return cupy().asarray(np.full((3, 4), number, np.float32))
-
-
-def assert_doubled(replayed, number):
-    (outputs,) = replayed(features_of(number))
-    assert np.array_equal(outputs.get(), np.full((3, 4), 2 * number))
-
-
-def test_layers_are_captured_then_replayed(doubled):
-    _, layers, replayed = doubled
-    found, queued = [], []
-    for number in range(5):
-        found.append(replayed(features_of(number))[0])
-        queued.append(layers.calls)
-    assert queued == [2] * 5  # the first of the capture's two loads what is launched
-    for number, outputs in enumerate(found):
-        assert np.array_equal(outputs.get(), np.full((3, 4), 2 * number)), "outputs are nobody else's"
-
-
-def test_rows_and_results_on_the_host(monkeypatch):
-    monkeypatch.setattr(replay, "_seconds", lambda call: 1e-3)
-    with emulated_device(monkeypatch) as device:
-        layers, replayed = Doubling(device), HostReplay((3, 4))
-        found = [replayed(layers, np.full((3, 2, 2), number, np.float32)) for number in range(4)]
-        assert layers.calls == 2
-        for number, results in enumerate(found):
-            assert all(type(result) is np.ndarray for result in results)
-            assert np.array_equal(results, np.full((2, 3, 4), 2 * number)), "results are nobody else's"
-
-
-def test_there_is_no_replay_where_others_capture_or_record(doubled):
-    device, layers, replayed = doubled
-    for number in range(3):
-        replayed(features_of(number))
-    stream = device.streams[-1]
-    stream.begin_capture()
-    assert replayed(features_of(7)) is None
-    assert not stream.end_capture(), "nothing is queued"
-    with recorder.recording():
-        assert replayed(features_of(8)) is None
-    assert_doubled(replayed, 9)
-    assert layers.calls == 2
-
-
-@pytest.mark.parametrize("failing", [1, 2], ids=["before the capture", "while it is captured"])
-def test_there_is_no_replay_where_memory_does_not_suffice_for_a_graph(doubled, failing):
-    _, layers, replayed = doubled
-    layers.failing = {failing: MemoryError()}
-    assert [replayed(features_of(number)) for number in range(5)] == [None] * 5
-    assert layers.calls == failing, "it is tried once"
-
-
-@pytest.mark.parametrize("failing", [1, 2], ids=["before the capture", "while it is captured"])
-def test_an_interrupted_capture_is_begun_again(doubled, failing):
-    _, layers, replayed = doubled
-    layers.failing = {failing: KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        replayed(features_of(2))
-    for number in range(3, 6):
-        assert_doubled(replayed, number)
-    assert layers.calls == failing + 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "calls"), [([2e-3, 3e-3], 2), ([60e-3], 0)], ids=["a graph that is slower", "work that takes long"]
-)
-def test_there_is_no_replay_where_a_graph_is_not_faster(monkeypatch, seconds, calls):
-    found = iter(seconds)
-    monkeypatch.setattr(replay, "_seconds", lambda call: next(found))
-    with emulated_device(monkeypatch) as device:
-        layers, replayed = Doubling(device), DeviceReplay((3, 4))
-        assert [replayed(layers, features_of(number)) for number in range(3)] == [None] * 3
-        assert layers.calls == calls
-        assert replayed.nbytes == 0
 
 
 def networks():
