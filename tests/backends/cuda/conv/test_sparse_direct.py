@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convolutions import (
-    assert_near_conv2d,
     drawn_numbers,
     geometries,
     launched,
@@ -17,7 +16,6 @@ from convolutions import (
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import rest_slow
 
 from sparsenn import Network, Session
 from sparsenn.backends import automatic, kernel_named
@@ -35,10 +33,9 @@ from sparsenn.backends.cuda.conv.sparse_direct import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Tiling, places_of, tilings
-from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.machine import H200, MACHINES
-from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Add, Conv2d, Identity, ReLU, Tanh
 
 SMALL = Tiling(pixels=2, filters=2, warps=8, shares=2, chunk=4, stages=2)
@@ -75,20 +72,18 @@ def pruned(rng, count, geometry, left=0.3, integers=True):
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, others=None):
+def by_emulation(count, geometry, given):
     """The outputs as the kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     places = places_of(geometry)
-    tiling = replace(tiling, chunk=min(tiling.chunk, geometry.channels))
+    tiling = replace(SMALL, chunk=min(SMALL.chunk, geometry.channels))
     made = laid_out(places, tiling, weights)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation, others is not None))
-    blocks = blocks_of(places, tiling, count, at_a_time)
-    added = outputs if others is None else others
-    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), added, outputs
+    kernel = emulated(SOURCE, kernel_defines(places, tiling, IDENTITY, False))
+    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), outputs, outputs
     sizes = numbers_of(places, tiling, made.stage_bytes, count)
     assert tiling.shared_bytes(places, made.stage_bytes) <= H200.block_bytes
-    kernel.launch(blocks, 32 * tiling.warps, *arrays, *sizes, seed=seed)
+    kernel.launch(blocks_of(places, tiling, count, 6), 32 * tiling.warps, *arrays, *sizes)
     return outputs
 
 
@@ -96,70 +91,6 @@ def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed
 def test_weights_meet_their_pixels(case, rng):
     given = pruned(rng, *case)
     assert np.array_equal(by_emulation(*case, given), reference_conv2d(*given, **options_of(case[1])))
-
-
-@pytest.mark.parametrize(
-    "tiling",
-    rest_slow(
-        [
-            Tiling(4, 4, 8, 1, 8, 1),
-            Tiling(8, 8, 8, 2, 512, 1),
-            Tiling(1, 1, 8, 1, 1, 1),
-            Tiling(4, 16, 16, 1, 64, 2),
-            Tiling(2, 1, 16, 2, 2, 2),
-        ],
-        fast=2,
-    ),
-    ids=str,
-)
-@pytest.mark.parametrize("name", ["fours", "pointwise", "strided", "square"])
-def test_any_tiling(name, tiling, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry)
-    found = by_emulation(count, geometry, given, tiling, seed=tiling.pixels)
-    assert np.array_equal(found, reference_conv2d(*given, **options_of(geometry)))
-
-
-@pytest.mark.parametrize("name", ["square", "strided", "pointwise", "far"])
-def test_bits_are_those_of_unrolled(name, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry, left=0.5, integers=False)
-    images, weights, bias = given
-    cut = unrolled.shape_defines(geometry)
-    kernel = emulated(unrolled.SOURCE, {**cut, "ACTIVATION": RELU, "FILTERS_CONSTANT": 0})
-    expected = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    planes = count * geometry.filters
-    arrays = images, weights, bias, np.float32(np.inf), expected
-    kernel.launch(parts_of(planes, cut["PLANES"]), unrolled.THREADS, *arrays, np.int64(planes))
-    found = by_emulation(count, geometry, given, activation=RELU)
-    assert np.array_equal(found, expected)
-    assert not np.array_equal(found, np.round(found))
-
-
-def test_bias_and_activation(rng):
-    geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
-    given = pruned(rng, 2, geometry, integers=False)
-    for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
-        outputs = by_emulation(2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
-
-
-@pytest.mark.parametrize("name", ["fours", "strided", "pointwise"])
-def test_another_value_is_added_before_the_activation(name, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry, integers=False)
-    tiling = replace(SMALL, pixels=4)
-    alone = by_emulation(count, geometry, given, tiling)
-    others = rng.normal(size=alone.shape).astype(np.float32)
-    found = by_emulation(count, geometry, given, tiling, activation=RELU, others=others)
-    assert np.array_equal(found, np.maximum(alone + others, 0))
-
-
-def test_no_weights_leave_the_bias(rng):
-    count, geometry = CASES["square"]
-    images, weights, bias = pruned(rng, count, geometry, left=0)
-    found = by_emulation(count, geometry, (images, weights, bias))
-    assert np.array_equal(found, np.broadcast_to(bias[:, None, None], found.shape))
 
 
 # ---- Tilings and weights in order ----------------------------------------------------------------------------------
