@@ -1,7 +1,10 @@
 """The tensor-core products: their kernels emulated on the host; their plans; and the kernels, on a GPU."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from captures import assert_captured
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,15 +153,4 @@ def test_unaligned_matrices(rung, rng):
 def test_a_launch_can_be_captured(rung, shape, rng):
     cp = cupy()
     a, b = map(cp.asarray, matrices(rng, *shape))
-    stream = cp.cuda.Stream(non_blocking=True)
-    cp.cuda.get_current_stream().synchronize()
-    with stream:
-        first = rung.launch(a, b)
-        stream.synchronize()
-        stream.begin_capture()
-        captured = rung.launch(a, b)
-        graph = stream.end_capture()
-        graph.launch(stream)
-        graph.launch(stream)
-    stream.synchronize()
-    assert bool((captured == first).all())
+    assert_captured(partial(rung.launch, a, b), launched_there=True)

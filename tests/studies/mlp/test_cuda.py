@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from dense_chains import exact, launched, layers_of
 
 from sparsenn.backends.cuda.dense.cublas import CUBLAS
-from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
-from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.studies.ladder import ladder_for
@@ -26,35 +25,10 @@ rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
 general = pytest.mark.parametrize("entry", GENERAL, ids=lambda entry: entry.name)
 
 
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
-
-
-def launched(entry, layers, features):
-    given = cupy().asarray(features)
-    found = entry.launch(upload_dense(0, layers), given)
-    assert found.dtype == np.float32
-    assert found.flags.c_contiguous
-    assert np.array_equal(cupy().asnumpy(given), features)
-    return cupy().asnumpy(found)
-
-
 def assert_near(found, expected, precision="float32"):
     assert found.shape == expected.shape
     difference = np.abs(found - expected).max(initial=0.0)
     assert difference <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
-
-
-def layers_of(rng, widths, activations, biased=True):
-    return tuple(
-        Linear(
-            rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) if biased else None, activation
-        )
-        for shape, activation in zip(pairwise(widths), activations, strict=True)
-    )
 
 
 def test_specialised_rungs_say_what_they_cannot_run(rng):
@@ -98,7 +72,7 @@ def test_parts_of_packed_weights_add_up_to_the_product(parts, turn, rng):
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 31, 32, 33, 1000, 12_801, 100_003])
 @pytest.mark.parametrize("biased", [True, False])
 def test_rung_is_near_the_exact_answer(entry, rows, biased, rng):
-    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()), biased)
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()), biased=biased)
     features = rng.normal(size=(rows, 72)).astype(np.float32)
     first = launched(entry, layers, features)
     assert_near(first, exact(layers, features), entry.precision)

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from captures import assert_captured
+from dense_chains import exact, launched, layers_of
 from emulation import emulated
 
 from sparsenn.backends.cuda.dense import cublas
@@ -22,21 +23,6 @@ ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "float16": 5e-3}
 ACTIVATIONS = (ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity())
 
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-
-
-def layers_of(rng, widths, activation=None):
-    made = []
-    for number, shape in enumerate(pairwise(widths), start=2):
-        weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
-        made.append(Linear(weights, bias, Identity() if number == len(widths) else activation or ReLU()))
-    return tuple(made)
-
-
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
 
 
 # ---- Without a GPU -----------------------------------------------------------------------------------------------
@@ -91,13 +77,6 @@ def test_bias_and_activation_in_emulation(half, outputs, vector, activation, rng
 # ---- On a GPU ----------------------------------------------------------------------------------------------------
 
 
-def launched(kernel, layers, features):
-    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cupy().asnumpy(found)
-
-
 def assert_near(found, expected, precision):
     assert found.shape == expected.shape
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
@@ -109,7 +88,7 @@ def assert_near(found, expected, precision):
 def test_layers_that_are_padded(kernel, activation, rng, monkeypatch):
     monkeypatch.setattr(cublas, "PADDED_WORK", 0)
     monkeypatch.setattr(cublas, "PADDED_SIDE", 0)
-    layers = layers_of(rng, (33, 57, 131, 7), activation)
+    layers = layers_of(rng, (33, 57, 131, 7), [activation, activation, Identity()])
     for rows in (1, 17, 1000):
         for kind in (np.float32, np.float16) if kernel is CUBLAS_FLOAT16 else (np.float32,):
             features = rng.normal(size=(rows, 33)).astype(kind)

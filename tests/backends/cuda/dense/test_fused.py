@@ -1,10 +1,10 @@
 """The fused mlp kernels: layouts and plans; and the kernels, on a GPU."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
+from dense_chains import exact, launched, layers_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.dense.image import (
     tile_places,
 )
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape, shape_of, upload_dense
-from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.errors import UsageError
@@ -43,18 +43,6 @@ UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "float16": 2.0**-11}
 
 
 rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
-
-
-def layers_of(rng, widths, activations=None, integers=False):
-    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
-    made = []
-    for shape, activation in zip(pairwise(widths), activations, strict=True):
-        if integers:
-            weights, bias = rng.integers(-2, 3, shape), rng.integers(-4, 5, shape[1])
-        else:
-            weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
-        made.append(Linear(weights, bias, activation))
-    return tuple(made)
 
 
 class Step:
@@ -71,13 +59,6 @@ def on_host(layers):
         DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf), layer) for layer in layers
     )
     return DenseStack(-1, tuple(arrays))
-
-
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
 
 
 def bound(layers, features, unit):
@@ -217,14 +198,6 @@ def test_a_shape_tells_widths_and_activations(rng):
 # ---- On a GPU ---------------------------------------------------------------------------------------------------
 
 
-def launched(rung, layers, features):
-    cp = cupy()
-    found = rung.launch(upload_dense(0, layers), cp.asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cp.asnumpy(found)
-
-
 def skip_unless_it_fits(rung, layers):
     if reason := rung.why_not(machine_of(0), layers):
         pytest.skip(reason)
@@ -251,7 +224,7 @@ def test_many_rows_take_large_tiles(rung, rng):
 @rungs
 @pytest.mark.parametrize("widths", [(72, 64, 64, 4), (200, 140, 3)], ids=str)
 def test_integers_are_exact(rung, widths, rng):
-    layers = layers_of(rng, widths[:2], [Identity()], integers=True)
+    layers = layers_of(rng, widths[:2], [Identity()], integers=2)
     layers += (Linear(np.eye(widths[1], widths[2]), np.arange(widths[2]), ReLU()),)
     skip_unless_it_fits(rung, layers)
     features = rng.integers(-2, 3, (333, widths[0])).astype(np.float32)

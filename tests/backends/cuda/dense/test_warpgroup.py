@@ -1,15 +1,16 @@
 """Chains of dense layers by whole warpgroups: emulated on the host; plans and images; and on a GPU."""
 
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
+from dense_chains import exact, launched, layers_of
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.dense.fused import WIDEST
-from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of, upload_dense
+from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of
 from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCE, WARPGROUP_FLOAT32, defines, fits
 from sparsenn.backends.cuda.dense.warpgroup_plan import (
     LEAST_STAGES,
@@ -26,7 +27,7 @@ from sparsenn.backends.cuda.dense.warpgroup_plan import (
     units_read,
 )
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU, activation_code
-from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
 from sparsenn.backends.machine import A100, H200, RTX_4090
@@ -37,25 +38,6 @@ KINDS = (FLOAT32, TF32, HALF)
 
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-
-
-def layers_of(rng, widths, activations=None, integers=False):
-    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
-    made = []
-    for shape, activation in zip(pairwise(widths), activations, strict=True):
-        if integers:
-            weights, bias = rng.integers(-1, 2, shape), rng.integers(-4, 5, shape[1])
-        else:
-            weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
-        made.append(Linear(weights, bias, activation))
-    return tuple(made)
-
-
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
 
 
 def on_host(layers):
@@ -113,7 +95,7 @@ def by_emulation(tile, layers, features, seed=1, stages=3):
     ids=str,
 )
 def test_integers_are_exact_in_emulation(kind, widths, rows, groups, steps, rng):
-    layers = layers_of(rng, widths, integers=True)
+    layers = layers_of(rng, widths, integers=1)
     features = rng.integers(-2, 3, (rows + 5, widths[0])).astype(np.float32)
     tile = Tile(kind, rows, groups, steps)
     for seed, stages in ((1, 2), (2, 4)):
@@ -122,7 +104,7 @@ def test_integers_are_exact_in_emulation(kind, widths, rows, groups, steps, rng)
 
 @kinds
 def test_a_warpgroup_may_only_bring_rows_in(kind, rng):
-    layers = layers_of(rng, (90, 60, 33, 5), integers=True)
+    layers = layers_of(rng, (90, 60, 33, 5), integers=1)
     features = rng.integers(-2, 3, (50, 90)).astype(np.float32)
     tile = Tile(kind, 32, 2, 4, 1)
     assert tile.neurons == NEURONS
@@ -147,7 +129,7 @@ def pruned_first(layers, rng, most):
 @kinds
 @pytest.mark.parametrize("most", [0, 3, 12])
 def test_inputs_without_weights_are_passed_over_in_emulation(kind, most, rng):
-    layers = pruned_first(layers_of(rng, (150, 30, 7), integers=True), rng, most)
+    layers = pruned_first(layers_of(rng, (150, 30, 7), integers=1), rng, most)
     features = rng.integers(-2, 3, (40, 150)).astype(np.float32)
     tile = Tile(kind, 32, 2, 4)
     assert units_read(kind, layers[0].weights).size <= most
@@ -238,13 +220,6 @@ def gpu_kernel(kernel):
     return kernel
 
 
-def launched(kernel, layers, features):
-    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cupy().asnumpy(found)
-
-
 @pytest.mark.gpu
 @kernels
 def test_deep_chains(gpu_kernel, rng):
@@ -261,7 +236,7 @@ def test_deep_chains(gpu_kernel, rng):
 @pytest.mark.parametrize("groups", [1, 2, 3, 4])
 def test_every_tile_gives_the_same_integers(gpu_kernel, groups, rng):
     widths = (300, 64 * groups, 64 * groups - 9, 20)
-    layers = layers_of(rng, widths, [Identity()] * 3, integers=True)
+    layers = layers_of(rng, widths, [Identity()] * 3, integers=1)
     layers = (layers[0], *(Linear(np.eye(*layer.weights.shape), layer.bias, ReLU()) for layer in layers[1:]))
     for rows in (3, 2_000, 5_000, 9_000, 13_000, 60_000):
         features = rng.integers(-1, 2, (rows, 300)).astype(np.float32)
