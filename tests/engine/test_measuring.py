@@ -23,7 +23,6 @@ from sparsenn.engine.steps import (
     Alternative,
     Measured,
     Step,
-    bucket_of_choice,
     choice_of,
     label_of,
     records_of,
@@ -212,18 +211,6 @@ def test_convolutions_are_timed_each_by_itself(rng, delayed):
         assert SLOW < dict(measured.others)["slow"] < SLOW * measuring.REPEATS / 2
 
 
-def test_of_equal_kernels_the_least_time_is_recorded():
-    own, *others = (alternative() for _ in range(3))
-    _, measured = measuring._fastest(own, {own: [1.0], others[0]: [3.0], others[1]: [2.0]})
-    assert measured.others == (("a", 2.0),)
-    assert (measured.wins, measured.runs) == (1, 1)
-
-
-def test_a_label_says_that_a_kernel_runs_several_steps():
-    assert label_of(((0, 2, "a"), (2, 3, "b"))) == "a and b"
-    assert label_of(((0, 2, "a"), (2, 3, "a"))) == "a in 2 steps"
-
-
 def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
     session, calls = Session(dense(rng, 8, 8), device="cpu"), []
 
@@ -259,10 +246,6 @@ def test_records_of_choices_are_read_as_they_were_written():
     assert choice_of(records_of({(0, 3): measured})) == {(0, 3): measured}
     assert choice_of(None) is None
     assert choice_of([{"first": 0, "last": 1, "steps": 3}]) is None
-
-
-def test_rows_are_rounded_up_to_a_power_of_two():
-    assert [bucket_of_choice(rows) for rows in (0, 1, 2, 3, 9, 1024, 1025)] == [1, 1, 2, 4, 16, 1024, 2048]
 
 
 def test_the_best_prior_stays_unless_others_win_most_runs():
