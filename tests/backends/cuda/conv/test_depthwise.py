@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from convolutions import assert_near_conv2d, drawn_numbers, options_of
 from emulation import emulated
-from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, depthwise, unrolled
 from sparsenn.backends.cuda.conv.depthwise import SOURCE, fits, launch_depthwise, shape_defines
@@ -42,7 +41,7 @@ def by_unrolled(count, geometry, images, weights, bias):
     return outputs
 
 
-@pytest.mark.parametrize("name", rest_slow(list(CASES), fast=4))
+@pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_kernel_that_takes_any(name, rng):
     count, geometry = CASES[name]
     images, weights, bias = drawn(rng, count, geometry)
