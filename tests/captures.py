@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
@@ -10,16 +11,24 @@ from sparsenn.backends.cuda.runtime.device import cupy
 __all__ = ["assert_captured"]
 
 
-def assert_captured(launch: Callable[[], Any]) -> None:
-    """Launch, capture the same launch on another stream, and hold what the graph gives against the first array."""
+def assert_captured(launch: Callable[[], Any], launched_there: bool = False) -> None:
+    """Launch, capture the same launch on another stream, and hold what the graph gives against the first array.
+
+    Parameters
+    ----------
+    launched_there : whether the first launch is on the stream that is captured, too.
+    """
     cp = cupy()
-    first = launch()
     stream = cp.cuda.Stream(non_blocking=True)
     cp.cuda.Device().synchronize()  # of what the stream reads, it waits for nothing
+    with stream if launched_there else nullcontext():
+        first = launch()
+    cp.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
         captured = launch()
         graph = stream.end_capture()
+        graph.launch(stream)
         graph.launch(stream)
     stream.synchronize()
     assert bool((captured == first).all())

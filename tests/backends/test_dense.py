@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from sparsenn import backends
 from sparsenn.backends.cpu.dense import launch
 from sparsenn.backends.oracle.dense import BATCH, check_stack, forward
 from sparsenn.errors import ShapeError
@@ -49,8 +48,3 @@ def test_layers_that_do_not_fit_are_named():
             fast((), np.zeros((4, 2), np.float32))
         with pytest.raises(ShapeError, match="rows of 3 inputs"):
             fast((first, last), np.zeros((4, 2), np.float32))
-
-
-def test_all_are_registered():
-    assert backends.kernel_named("mlp", "reference", "reference").launch is forward
-    assert [entry.name for entry in backends.kernels("mlp", "cpu")] == ["register_tiled", "blas"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from scipy.special import log_softmax
 from training_problems import gradients, loss_at, problem
 
 from sparsenn.backends import Kernel, Trainer, TrainingProblem, kernel_named, kernels
+from sparsenn.backends.cuda.training import graph
 from sparsenn.backends.machine import H200
 from sparsenn.backends.oracle.training import loss_and_gradient
 from sparsenn.backends.trainer import PRECISIONS
-from sparsenn.errors import ShapeError, SparseNNError, UsageError
+from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
 MARKS = {"cuda": (pytest.mark.gpu,)}
@@ -21,6 +23,7 @@ KERNELS = [
     pytest.param(entry, marks=MARKS.get(entry.device, ()), id=f"{entry.device}-{entry.name}")
     for entry in kernels("train")
 ]
+TRAINERS = [entry for entry in KERNELS if entry.values[0].device != "reference"]
 HOST = [pytest.param(entry, id=entry.name) for entry in kernels("train", "cpu")]
 ACTIVATIONS = [Sigmoid(), Tanh(), ReLU(), ReLU(0.5), Identity()]
 TOLERANCE = {"float32": 1e-5, "tf32": 5e-3, "float16": 1e-2}
@@ -93,7 +96,7 @@ def test_two_batches_with_momentum(entry: Kernel) -> None:
     close(found, (4 * losses[0] + 3 * losses[1]) / 7, entry)
 
 
-@pytest.mark.parametrize("entry", [entry for entry in KERNELS if entry.values[0].device != "reference"])
+@pytest.mark.parametrize("entry", TRAINERS)
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("activation", ACTIVATIONS[:3], ids=str)
 def test_first_epochs_are_the_references(entry: Kernel, loss: str, activation: Any) -> None:
@@ -107,19 +110,49 @@ def test_first_epochs_are_the_references(entry: Kernel, loss: str, activation: A
         close(found.weights, expected.weights, entry, 100)
 
 
-@pytest.mark.parametrize("entry", KERNELS)
-@pytest.mark.parametrize(
-    ("widths", "rows", "batch_size"),
-    [((1, 1), 1, 1), ((3, 2), 5, 1), ((2, 1, 1), 4, 3), ((17, 300, 1), 40, 16), ((4, 20, 20, 20, 3), 19, 100)],
+CASES = (  # widths, rows, batch size, loss, momentum
+    ((1, 1), 1, 1, "mse", 0.5),
+    ((1, 1), 5, 1, "mse", 0.0),
+    ((3, 1), 7, 100, "mse", 0.5),
+    ((3, 2), 5, 1, "mse", 0.5),
+    ((5, 40), 9, 4, "cross_entropy", 0.9),
+    ((2, 1, 1), 4, 3, "mse", 0.5),
+    ((10, 33, 1), 20, 8, "mse", 0.0),
+    ((17, 300, 1), 40, 16, "mse", 0.5),
+    ((4, 20, 20, 20, 3), 19, 100, "mse", 0.5),
+    ((7, 64, 17, 10), 133, 64, "cross_entropy", 0.5),
+    ((4, 130, 9, 70, 2), 25, 5, "mse", 0.5),
+    ((12, 32, 64, 31), 21, 50, "cross_entropy", 0.0),
+    ((130, 129, 128, 45), 300, 150, "mse", 0.9),
+    ((90, 100, 32), 70, 70, "cross_entropy", 0.5),
+    ((16, 33), 65, 64, "mse", 0.9),
+    *(((6, 40, 37, 3), 50, 16, "mse", 0.9),) * 5,
 )
-def test_awkward_shapes(entry: Kernel, widths: tuple[int, ...], rows: int, batch_size: int) -> None:
-    given = problem(widths, Tanh(), rows=rows, batch_size=batch_size, learning_rate=0.1, momentum=0.5)
+
+
+@pytest.mark.parametrize("entry", TRAINERS)
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_awkward_shapes(entry: Kernel, number: int) -> None:
+    """Each layer with another activation; and, at last, with each activation in every place."""
+    widths, rows, batch_size, loss, momentum = CASES[number]
+    alike = number >= len(CASES) - 5
+    kinds = [ACTIVATIONS[(number + (0 if alike else place)) % 5] for place in range(len(widths) - 1)]
+    if loss == "cross_entropy":
+        kinds[-1] = Identity()
+    given = problem(widths, None, None, loss, rows, batch_size, 0.05, momentum, seed=number)
+    layers = tuple(replace(layer, activation=kind) for layer, kind in zip(given.layers, kinds, strict=True))
+    given = replace(given, layers=layers)
     trainer, reference = started(entry, given), kernel_named("train", "reference", "reference").launch(given, 0)
-    for _ in range(2):
-        close(trainer.epoch(np.arange(rows)), reference.epoch(np.arange(rows)), entry, 10)
-    for found, expected in zip(trainer.velocities(), reference.velocities(), strict=True):
-        close(found[0], expected[0], entry, 10)
-        close(found[1], expected[1], entry, 10)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        order = rng.permutation(rows)
+        close(trainer.epoch(order), reference.epoch(order), entry, 10)
+    states = [zip(one.layers(), one.velocities(), strict=True) for one in (trainer, reference)]
+    for before, (found, speeds), (expected, steps) in zip(layers, *states, strict=True):
+        start, here, there = ((layer.weights, layer.bias_vector()) for layer in (before, found, expected))
+        moved = max(np.abs(new - old).max() for new, old in zip(there, start, strict=True))
+        for one, other in zip((*here, *speeds), (*there, *steps), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-3 * moved)
 
 
 def state(trainer: Trainer) -> list[bytes]:
@@ -127,7 +160,7 @@ def state(trainer: Trainer) -> list[bytes]:
     return parameters + [array.tobytes() for pair in trainer.velocities() for array in pair]
 
 
-@pytest.mark.parametrize("entry", [entry for entry in KERNELS if entry.values[0].device != "reference"])
+@pytest.mark.parametrize("entry", TRAINERS)
 def test_the_same_bits_again_and_after_a_restoration(entry: Kernel) -> None:
     given = problem((10, 130, 70, 3), ReLU(), rows=200, batch_size=32, learning_rate=0.02, momentum=0.9)
     orders = [np.random.default_rng(epoch).permutation(200) for epoch in range(4)]
@@ -137,6 +170,21 @@ def test_the_same_bits_again_and_after_a_restoration(entry: Kernel) -> None:
     resumed.restore(again.layers(), again.velocities())
     assert [resumed.epoch(order) for order in orders[2:]] == losses[2:]
     assert state(resumed) == state(whole)
+    if entry.device == "cuda":
+        with pytest.raises(ShapeError, match="do not belong"):
+            resumed.restore(again.layers()[:-1], again.velocities()[:-1])
+
+
+@pytest.mark.gpu
+def test_a_long_epoch_takes_several_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem((5, 20, 3), Tanh(), rows=103, batch_size=4, learning_rate=0.05, momentum=0.5)
+    whole = graph.GRAPH.launch(given, 0)
+    monkeypatch.setattr(graph, "MOST_LAUNCHES", 30)
+    pieces = graph.GRAPH.launch(given, 0)
+    for seed in range(2):
+        order = np.random.default_rng(seed).permutation(103)
+        assert pieces.epoch(order) == pytest.approx(whole.epoch(order), rel=1e-12)
+    assert state(pieces) == state(whole)
 
 
 @pytest.mark.parametrize("entry", KERNELS)
@@ -159,10 +207,12 @@ def test_what_is_handed_out_and_in_is_a_copy(entry: Kernel) -> None:
 
 @pytest.mark.parametrize("entry", KERNELS)
 def test_divergence_is_told_by_the_loss(entry: Kernel) -> None:
-    given = problem(activation=ReLU(), batch_size=2, learning_rate=1e30)
+    given = problem(activation=Identity(), batch_size=2, learning_rate=1e30)
     trainer = started(entry, given)
     losses = [trainer.epoch(np.arange(7)) for _ in range(4)]
     assert not np.isfinite(losses[-1])
+    with pytest.raises(InputError, match="NaN"):
+        trainer.layers()
 
 
 @pytest.mark.parametrize("entry", HOST)

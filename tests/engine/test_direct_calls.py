@@ -19,7 +19,6 @@ pytest.importorskip("onnx", reason="describes them")
 from onnx_graphs import with_graph
 
 from sparsenn import Session
-from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine import calls, measuring
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import InputLayout
@@ -243,30 +242,6 @@ def test_a_closed_session_refuses_calls(rng: np.random.Generator, plain: Network
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session(rows)
-
-
-def test_errors_of_onnx_runtime(rng: np.random.Generator, plain: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rng.random((2, 12), np.float32)
-
-    class Binding:
-        def bind_cpu_input(self, *arguments: Any) -> None: ...
-
-        bind_output = bind_cpu_input
-
-    class Failing:
-        def io_binding(self) -> Binding:
-            return Binding()
-
-        def run_with_iobinding(self, binding: Any) -> None:
-            raise RuntimeError("no memory")
-
-    with Session(plain, device="cpu") as session:
-        session(rows)
-        (network,) = session._cache.runs.values()
-        assert isinstance(network, ForeignNetwork)
-        monkeypatch.setattr(network, "_session", Failing())
-        with pytest.raises(InputError, match="cannot compute the network: no memory"):
-            session(rows)
 
 
 def test_threads_share_a_session(rng: np.random.Generator, plain: Network) -> None:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse
-from device_emulation import Place
 from scipy.sparse import csc_array, csr_array
 
-from sparsenn.backends import selection
-from sparsenn.backends.contract import Queue
-from sparsenn.backends.cuda.double import DoubleCUDABackend
-from sparsenn.backends.cuda.runtime import device as cuda_device
-from sparsenn.backends.machine import H200
 from sparsenn.engine import Session
 from sparsenn.errors import MatrixError, UsageError
 from sparsenn.layers import (
@@ -69,86 +59,9 @@ def network(kind: str) -> Network:
     return Network((*layers, SparseLinear.from_scipy(csc_array(NARROW), None, Identity())))
 
 
-class Located(np.ndarray):
-    """An array whose `data` says where it is, as CuPy's does."""
-
-    @property
-    def data(self) -> Any:
-        return Place(self.ctypes.data)
-
-    def get(self) -> np.ndarray:
-        return np.array(self)
-
-
-class NumPyLibrary:
-    """NumPy's functions in place of CuPy's: float64 may use operators that CuPy compiles."""
-
-    ndarray = Located
-
-    def __init__(self, cuda: Any) -> None:
-        self.cuda = cuda
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
-        if isinstance(found, type) or not callable(found):
-            return found
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            result = found(*arguments, **named)
-            return result.view(Located) if isinstance(result, np.ndarray) else result
-
-        return call
-
-    @staticmethod
-    def asnumpy(array: np.ndarray) -> np.ndarray:
-        return np.array(array).view(np.ndarray)
-
-
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU whose libraries are NumPy and SciPy."""
-    synchronize, device = lambda: None, lambda: 0
-    runtime = SimpleNamespace(CUDARuntimeError=ZeroDivisionError, deviceSynchronize=synchronize, getDevice=device)
-    memory = SimpleNamespace(OutOfMemoryError=ZeroDivisionError)
-    library = NumPyLibrary(SimpleNamespace(Device=lambda number: nullcontext(), runtime=runtime, memory=memory))
-    monkeypatch.setitem(sys.modules, "cupy", library)
-    monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", scipy.sparse)
-    monkeypatch.setattr(cuda_device, "_imported", library)
-    monkeypatch.setattr(selection, "DoubleCUDABackend", Emulated)
-
-
-class Emulated(DoubleCUDABackend):
-    """What is asked of the device itself, of a GPU that is not here."""
-
-    machine = H200
-    description = "an emulated GPU"
-
-    def __init__(self, index: int = 0) -> None:
-        self.index, self.queue = index, Queue()
-
-    def free_memory(self) -> int:
-        return 1 << 30
-
-    def release(self) -> None:
-        pass
-
-    def device_rows(self, inputs: Any) -> None:
-        return None
-
-    def fetch_later(self, matrix: Any, target: np.ndarray) -> Any:
-        assert matrix.dtype == np.float64
-        return lambda: np.copyto(target, matrix)
-
-
-DEVICES = ["auto", "cpu", "reference", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(params=["auto", "cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     """Where to compute."""
-    if request.param == "emulated":
-        request.getfixturevalue("emulated")
-        return "cuda"
     return str(request.param)
 
 

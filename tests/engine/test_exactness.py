@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from device_emulation import emulated_device
 from fused import bits, in_order
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,9 +33,6 @@ from sparsenn import (
     radixnet,
 )
 from sparsenn import plan as planned
-from sparsenn.backends import kernel_named
-from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.datasets import digit_inputs
 from sparsenn.engine.steps import WHOLE, Measured
 from sparsenn.errors import UsageError
@@ -293,24 +289,16 @@ def test_whole_networks_are_within_the_bound(device: str, problem: Any) -> None:
     assert (np.abs(outputs(network, rows, device, merging=True) - values) <= error).all()
 
 
+@ON_GPU
 @pytest.mark.parametrize("exponent", [0, 18, 40])
-def test_split_numbers_are_within_the_bound_if_of_like_size(
-    exponent: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_split_numbers_are_within_the_bound_if_of_like_size(exponent: int, rng: np.random.Generator) -> None:
     """Beyond 2**18 by what is dropped; half of a row, or of an output's weights, is so much smaller than the rest."""
     smaller = np.where(np.arange(64) < 32, 1.0, 2.0**-exponent)
     rows, weights = np.float32(rng.choice([-1, 1], (2, 20, 64)) * rng.uniform(0.5, 1, (2, 20, 64)))
     columns = [*weights * (smaller < 1), *weights * np.float32(smaller), *weights * np.float32(smaller[::-1])]
     rows *= np.float32(smaller)
     layer = SparseLinear.from_scipy(sp.csc_array(np.float32(columns).T), activation=Identity())
-    with emulated_device(monkeypatch):
-        import cupy
-
-        stack = upload(0, [layer], [np.ones(layer.outputs, np.int64)])
-        chain = kernel_named("spmspm", "two_of_four_float32", "cuda").prepare(
-            stack, SparseProblem(20, "dense", 1, False)
-        )
-        found = np.array(chain.run(cupy.asarray(rows), False).features)
+    found = Session(Network((layer,)), device="cuda", kernel="two_of_four_float32")(rows)
     sizes, sums = np.abs(rows).astype(np.float64), np.abs(weights_of(layer)).astype(np.float64)
     bound = (layer.inputs + 2) * 2 * U * (sizes @ sums)
     if exponent > 18:

@@ -1,8 +1,5 @@
 """Rows with NaN or infinite numbers: refused by default, wherever they are and however they are run."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +8,6 @@ from emulation import emulated
 import sparsenn
 from sparsenn import Network, Session
 from sparsenn.backends.cuda import images
-from sparsenn.backends.cuda.runtime.row_scan import NOWHERE, requested_scan, taken_scan
 from sparsenn.backends.host_arrays import NUMBERS, all_finite
 from sparsenn.errors import InputError, MatrixError
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear
@@ -148,22 +144,3 @@ def test_the_kernel_that_reads_rows_scans_them(precision: str, inputs: int, valu
                 session(spoilt)
                 with pytest.raises(InputError, match="the rows of an earlier call"):
                     session.check()
-
-
-class Placed:
-    """An array at an address of a device."""
-
-    def __init__(self, address: int, nbytes: int) -> None:
-        self.data, self.nbytes = SimpleNamespace(ptr=address), nbytes
-
-
-def test_a_scan_is_of_the_rows_that_it_was_requested_for() -> None:
-    place: Any = np.uintp(8)
-    rows: Any = Placed(64, 4096)
-    assert taken_scan(rows) == NOWHERE
-    with requested_scan(rows, place) as scan:
-        assert taken_scan(Placed(64, 2048)) == taken_scan(Placed(128, 4096)) == NOWHERE
-        assert not scan.is_taken
-        assert taken_scan(rows) == place
-        assert scan.is_taken
-    assert taken_scan(rows) == NOWHERE

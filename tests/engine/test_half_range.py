@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_registry import add, let_auto_take
-from sessions import altered, steps_of
+from sessions import altered
 
 from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
@@ -24,7 +23,6 @@ from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
     Add,
-    AvgPool2d,
     Conv2d,
     Flatten,
     Identity,
@@ -247,24 +245,6 @@ def test_sums_and_products_of_halves_are_scanned(layer):
         guard.after(kernel, np.float16([[np.inf, 1.0]]), 0, 1)
 
 
-@pytest.mark.parametrize(("rest", "looks"), [((MaxPool2d(1), AvgPool2d(1)), 3), ((Softmax(),), 4)])
-def test_what_cannot_have_grown_is_not_scanned_again(monkeypatch, rest, looks):
-    """Once before the first convolution and once after each, and after a layer that may give larger numbers."""
-    seen = []
-
-    def counting(backend, features, look=CPUBackend.largest_number):
-        seen.append(features.shape)
-        return look(backend, features)
-
-    monkeypatch.setattr(CPUBackend, "largest_number", counting)
-    one = Conv2d(np.ones((1, 1, 1, 1)))
-    network = convolving(one, *rest, one)
-    for run in ways_to_run(network, np.array([[0.25, 0.5]])):
-        run()
-        assert len(seen) == looks
-        seen.clear()
-
-
 def test_infinite_inputs_keep_their_rules():
     network = Network((Linear(-np.ones((2, 1)), None, ReLU()),))
     asked = {"check_finite": False}
@@ -362,56 +342,6 @@ def test_parts_are_prepared_once_and_counted_as_layers(launched):
     for _ in range(2):
         session(dense(inputs))
     assert prepared == [4, 1, 3]
-
-
-def test_parts_go_when_streamed_weights_of_other_layers_come(launched):
-    prepared = []
-
-    class Counting(CPUBackend):
-        def prepare(self, layers, *more):
-            prepared.extend([len(layers)] if isinstance(layers[0], Linear) else [])
-            return super().prepare(layers, *more)
-
-    layers = canceling(1e3)
-    network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 1))).to_scipy())))
-    inputs = from_dense(np.repeat([[500.0, 500.0]], 4, axis=0))
-    room = sum(map(CPUBackend().prepared_bytes, layers))
-    options = {"device": "cpu", "kernel": "panel", "precision": "float16", "batch_size": 2, "compaction": False}
-    for memory, times in ((1 << 20, 1), (room, 2)):
-        session = altered(network, backend=Counting(), weight_memory=memory, **options)
-        assert steps_of(session.plan(inputs)) == ((0, 4), (4, 5))
-        result = session.run(inputs)
-        assert dense(result.outputs).tolist() == [[28.0]] * 4
-        assert prepared == [4, 1, 3] * times
-        prepared.clear()
-
-
-def test_parts_wait_for_weights_that_are_prepared_ahead(launched):
-    at_work, together = [], []
-
-    class Streaming(CPUBackend):
-        prepares_ahead = True
-
-        def prepare(self, layers, *more):
-            if isinstance(layers[0], Linear):
-                together.append(len(at_work))
-            else:
-                at_work.append(True)
-                time.sleep(0.2)
-                at_work.pop()
-            return super().prepare(layers, *more)
-
-    layers = canceling(1e3)
-    network = Network((*layers, SparseLinear.from_scipy(from_dense(np.ones((1, 100))).to_scipy())))
-    inputs = from_dense(np.array([[500.0, 500.0]]))
-    room = 2 * sum(map(CPUBackend().prepared_bytes, layers))
-    options = {"device": "cpu", "kernel": "panel", "precision": "float16", "weight_memory": room, "merging": False}
-    session = altered(network, backend=Streaming(), **options)
-    chosen = session.plan(inputs)
-    assert chosen.streams
-    assert steps_of(chosen) == ((0, 4), (4, 5))
-    assert dense(session.run(inputs).outputs).tolist() == [[28.0] * 100]
-    assert together == [0, 0, 0]
 
 
 def test_sparse_layers_that_are_multiplied_as_dense_ones_are_looked_at(launched, monkeypatch):

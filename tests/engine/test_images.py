@@ -1,8 +1,6 @@
 """Layers of images, alone and among sparse and dense ones, through the engine."""
 
 import itertools
-import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,16 +8,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from image_strategies import convolutions, images_for
-from kernel_registry import let_auto_take
 from sessions import steps_of
 
 from sparsenn import backends, infer
-from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
 from sparsenn.engine import Session, plan
-from sparsenn.errors import InputError, MatrixError, NumericError, ResourceError, ShapeError, UsageError
-from sparsenn.formats import CSR, from_dense
+from sparsenn.errors import InputError, MatrixError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import from_dense
 from sparsenn.io import read_model
 from sparsenn.layers import (
     AvgPool2d,
@@ -226,50 +222,6 @@ def test_the_widest_image_counts_for_the_memory(rng):
     assert plan(network, inputs, device="cpu", memory_limit=50_000).batch_size == 4
 
 
-@DEVICES
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_inputs_that_are_not_finite_are_refused_at_the_entry(exact, device, value):
-    network, inputs = exact
-    values, entry = inputs.expanded_values().copy(), inputs.indptr[40]
-    values[entry] = value
-    spoilt = CSR(inputs.shape, inputs.indptr, inputs.indices, values)
-    column = spoilt.indices[entry] + 1
-    message = f"input 41, column {column}: the value {value} is not a finite number"
-    session = Session(network, device=device)
-    for run in (session, session.run):
-        with pytest.raises(InputError, match=message):
-            run(dense(spoilt))
-        with pytest.raises((InputError, MatrixError), match=f"the value {value} is not "):
-            run(spoilt)
-
-
-def test_a_plan_of_convolutions_prints_as_sentences(exact):
-    chosen = plan(*exact, device="cpu", kernel="panel")
-    text = str(chosen)
-    network = exact[0]
-    assert (
-        f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds "
-        f"per sample" in text
-    )
-    assert "Convolutions and pooling (1–5): kernel conv_direct: weighted sums of shifted planes" in text
-    assert "; estimated to take " in text
-    assert "Sparse layers (6): kernel panel: " in text
-    assert "Dense layers (7): kernel register_tiled: " in text
-    record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == (
-        "conv_direct",
-        "conv_direct",
-        "register_tiled",
-    )
-    named = plan(
-        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="conv_sequential"
-    )
-    assert "Kernel conv_sequential: a loop for each index on one thread, a sum at a time." in str(named)
-    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="conv_sequential"))
-    assert "Convolutions (1, 3): kernel conv_sequential: " in apart
-    assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in apart
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -300,70 +252,6 @@ def test_what_networks_without_products_cannot_have_is_refused():
     with pytest.raises(UsageError, match="leave out precision tf32"):
         plan(network, inputs, device="cpu", precision="tf32")
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
-
-
-@pytest.fixture
-def rungs(monkeypatch):
-    """Kernels of convolutions for the CPU, kept for one test, as GPUs have them: for few filters, and of float16."""
-    launch = backends.kernel_named("conv2d", "conv_direct", "cpu").launch
-
-    def narrow(machine, layer, image):
-        return f"the layer has {layer.filters} filters, on images of {image}" if layer.filters > 4 else None
-
-    def overflowing(layer, images):
-        with np.errstate(over="ignore"):
-            return launch(layer, images).astype(np.float16).astype(np.float32)
-
-    wide = ConvolutionKernel(name="wide", device="cpu", summary="any filters", launch=launch)
-    few = replace(wide, name="narrow", summary="few filters", why_not=narrow)
-    rounded = replace(few, name="rounded", summary="few filters, rounded", launch=overflowing, precision="float16")
-    let_auto_take(monkeypatch, few, rounded, wide)
-    blas = backends.kernel_named("mlp", "register_tiled", "cpu")
-    let_auto_take(monkeypatch, blas, replace(blas, name="half", summary="rounded", precision="float16"))
-
-
-def three_convolutions(rng, scale=1.0):
-    layers = (Conv2d(scale * rng.random((filters, channels, 1, 1))) for channels, filters in ((1, 2), (2, 9), (9, 3)))
-    return Network((*layers, Flatten(), Linear(rng.random((12, 2)))), image=(1, 2, 2))
-
-
-@pytest.mark.usefixtures("rungs")
-def test_each_convolution_has_the_first_kernel_that_can_run_it(rng):
-    network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
-    result = infer(network, inputs, device="cpu")
-    assert [layer.kernel for layer in result.statistics[:3]] == ["narrow", "wide", "narrow"]
-    text = str(result.plan)
-    assert "Convolutions (1, 3): kernel narrow: few filters. " in text
-    reason = "narrow cannot, because the layer has 9 filters, on images of (2, 2, 2)"
-    assert f"Convolutions (2): kernel wide: any filters; {reason}. " in text
-    assert_near(result, network, inputs)
-
-
-@pytest.mark.usefixtures("rungs")
-def test_a_precision_is_obeyed_or_refused(rng):
-    network, inputs = three_convolutions(rng), from_dense(rng.random((9, 4)))
-    mixed = plan(network, inputs, device="cpu", precision="float16")  # float32 keeps any precision
-    assert [kernel.name for kernel in mixed.kernels[:3]] == ["rounded", "wide", "rounded"]
-    assert "Convolutions (2): kernel wide: any filters; " in str(mixed)
-    assert "rounded to float16" not in str(mixed).partition("Convolutions (2)")[2].partition("Dense")[0]
-    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 2"):
-        plan(network, inputs, device="cpu", kernel="narrow")
-    chosen = plan(network.prefix(1), inputs, device="cpu", precision="float16")
-    assert "Kernel rounded: few filters, rounded; factors are rounded to float16." in str(chosen)
-    assert chosen.kernel.name == "rounded"
-
-
-@pytest.mark.usefixtures("rungs")
-@pytest.mark.parametrize("sign", [1, -1])
-def test_numbers_beyond_half_precision_are_told_of(rng, sign):
-    layers = (Conv2d(np.ones((1, 1, 1, 1))), Conv2d(np.full((1, 1, 2, 2), sign * 2e4), None, Identity()), Flatten())
-    network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
-    message = "layer 2: numbers went beyond 65,504, .* precision float16, .*; use precision float32"
-    with pytest.raises(NumericError, match=message):
-        infer(network, inputs, device="cpu", precision="float16")
-    with pytest.raises(NumericError, match=message):
-        Session(network, device="cpu", precision="float16")(np.ones((3, 4)))
-    assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
 
 
 @pytest.fixture

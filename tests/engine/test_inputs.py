@@ -10,7 +10,7 @@ from sparsenn import Session
 from sparsenn.backends import SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Flatten, Identity, Linear, ReLU, SparseLinear
+from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
 
 DEVICES = ["cpu", "reference"]
@@ -127,19 +127,6 @@ def test_lists_and_speakers_of_dlpack(kinds, rows, device, count):
                 found = session(given_rows)
                 assert isinstance(found, np.ndarray)
                 assert_near(found, expected_of(network, rows))
-
-
-def test_images_are_taken_as_they_are(rng):
-    lenet = Network((Flatten(), Linear(rng.normal(size=(24, 3)))), (2, 3, 4))
-    images = rng.random((5, 2, 3, 4)).astype(np.float32)
-    session = Session(lenet, device="cpu")
-    np.testing.assert_array_equal(session(images), session(images.reshape(5, 24)))
-    np.testing.assert_array_equal(session(np.asfortranarray(images)), session(images))
-    np.testing.assert_array_equal(session.run(images).dense, session(images))
-    assert session(images[:0]).shape == (0, 3)
-    np.testing.assert_array_equal(session(images[0]), session(images[:1]))
-    with pytest.raises(MatrixError, match=r"\(5, 3, 4, 2\).* \(rows, 24\) or \(rows, 2, 3, 4\)$"):
-        session(images.transpose(0, 2, 3, 1))
 
 
 # ---- Sparse rows ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from sparsenn.engine.steps import (
     Alternative,
     Measured,
     Step,
-    bucket_of_choice,
     choice_of,
     label_of,
     records_of,
@@ -262,10 +261,6 @@ def test_records_of_choices_are_read_as_they_were_written():
     assert choice_of(records_of({(0, 3): measured})) == {(0, 3): measured}
     assert choice_of(None) is None
     assert choice_of([{"first": 0, "last": 1, "steps": 3}]) is None
-
-
-def test_rows_are_rounded_up_to_a_power_of_two():
-    assert [bucket_of_choice(rows) for rows in (0, 1, 2, 3, 9, 1024, 1025)] == [1, 1, 2, 4, 16, 1024, 2048]
 
 
 def test_the_best_prior_stays_unless_others_win_most_runs():

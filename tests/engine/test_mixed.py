@@ -245,22 +245,6 @@ def test_a_wide_input_of_a_dense_layer_counts_for_the_memory(rng):
     assert plan(narrow, inputs, device="cpu", memory_limit=50_000).batch_size == 4
 
 
-def test_a_plan_of_dense_layers_prints_as_sentences(rng):
-    network = Network((Linear(rng.random((20, 8))), Linear(rng.random((8, 3)), 1.0)))
-    chosen = plan(network, from_dense(rng.random((100, 20))), device="cpu")
-    text = str(chosen)
-    assert "100 samples (100.0 % dense) through 2 layers with 184 edges on cpu" in text
-    assert "Kernel register_tiled: " in text
-    assert "Rows" not in text
-    assert chosen.kernel.name == "register_tiled"
-    record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"], record["precision"]) == (
-        "register_tiled",
-        ["register_tiled"],
-        "float32",
-    )
-
-
 def test_a_plan_of_both_kinds_says_which_layers_are_which(exact):
     chosen = plan(*exact, device="cpu", kernel="panel")
     text = str(chosen)
@@ -373,14 +357,6 @@ def test_sparse_layers_beside_dense_ones_of_another_precision_stay_in_float32(rn
     exact_plan = plan(network, inputs, device="cpu", kernel="panel")
     assert exact_plan.precisions == ("float32",) * 6
     assert "Layers multiplied" not in str(exact_plan)
-
-
-@pytest.mark.usefixtures("rungs")
-def test_a_plan_says_so_where_all_layers_or_none_have_the_precision(rng):
-    inputs = from_dense(rng.random((9, 4)))
-    texts = [str(plan(Network((Linear(np.ones((4, n))),)), inputs, device="cpu", precision="tf32")) for n in (3, 20)]
-    assert texts[0].endswith(". Layers multiplied in tf32: 1.")
-    assert texts[1].endswith(". Layers multiplied in tf32: none; in float32: 1.")
 
 
 def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_them(monkeypatch, exact):

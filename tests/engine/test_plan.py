@@ -13,13 +13,6 @@ from sparsenn import infer
 from sparsenn.engine import Session, plan
 from sparsenn.engine.plan import bucket
 from sparsenn.errors import DeviceError, ResourceError, UsageError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.network import Network
-
-
-def layer(dense, bias=None):
-    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
 
 
 def test_a_plan_prints_as_sentences(network, inputs):
@@ -33,41 +26,6 @@ def test_a_plan_prints_as_sentences(network, inputs):
     assert dense.startswith("100 samples (as dense rows) through 12 layers")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "said"),
-    [
-        ("chunks", "All rows are computed in every layer."),
-        ("resident", "Rows of zeros are dropped from the first layer on; equal rows are computed once."),
-    ],
-)
-def test_what_becomes_of_rows_is_said_by_what_the_kernel_does(network, inputs, kernel, said):
-    assert str(plan(network, inputs, machine="h200", kernel=kernel)).endswith(said)
-    rows = str(plan(network, inputs, device="cpu", kernel="rows"))
-    assert rows.endswith("Rows of zeros are dropped from the first layer on; equal rows are not looked for.")
-
-
-def test_what_is_switched_off_is_said(network, inputs):
-    options = {"compaction": False, "deduplication": False, "merging": False, "batch_size": 30}
-    text = str(plan(network, inputs, device="cpu", kernel="panel", **options))
-    assert "in 4 batches of up to 30" in text
-    assert "Equal outputs are not merged. Rows of zeros are kept; equal rows are not looked for." in text
-
-
-def test_a_reviving_layer_is_said(inputs, rng):
-    revived = Network((layer(rng.random((20, 20))), layer(rng.random((20, 20)), 0.5), layer(rng.random((20, 20)))))
-    assert "dropped only after layer 2, the last one that may make them non-zero" in str(
-        plan(revived, inputs, kernel="panel")
-    )
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_rows_that_the_last_layer_may_revive_are_said_to_be_kept(inputs, rng, layers):
-    revived = Network((*(layer(rng.random((20, 20))) for _ in range(layers - 1)), layer(rng.random((20, 20)), 0.5)))
-    text = str(plan(revived, inputs, kernel="panel"))
-    assert "Rows of zeros are kept, because the last layer may make them non-zero; equal rows" in text
-    assert "dropped" not in text
-
-
 def test_a_plan_is_json(network, inputs):
     record = json.loads(json.dumps(plan(network, inputs, kernel="scipy").to_dict()))
     assert record["kernel"] == "scipy"
@@ -75,12 +33,6 @@ def test_a_plan_is_json(network, inputs):
     assert record["streams"] is False
     (step,) = record["steps"]
     assert (step["first"], step["last"], step["kernel"]) == (1, 12, "scipy")
-
-
-def test_an_explicit_kernel_is_obeyed(network, inputs):
-    for kernel in ("sequential", "scipy", "scatter", "panel"):
-        result = infer(network, inputs, kernel=kernel)
-        assert {entry.kernel for entry in result.statistics} == {kernel}
 
 
 @pytest.mark.parametrize(

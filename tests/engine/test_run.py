@@ -34,11 +34,6 @@ def layer(dense, bias=None, activation=None):
     return SparseLinear(weights, bias, activation or ReLU())
 
 
-def sixteenths(rng, *shape, density=0.5):
-    """Numbers whose sums and products stay exact in float32."""
-    return rng.integers(-8, 9, shape) / 16 * (rng.random(shape) < density)
-
-
 @given(networks_with_inputs(), st.sampled_from(KERNELS), st.sampled_from(SWITCHES), st.sampled_from([None, 1, 7]))
 def test_any_network_equals_the_reference(problem, kernel, switches, batch_size):
     network, inputs = problem
@@ -46,25 +41,6 @@ def test_any_network_equals_the_reference(problem, kernel, switches, batch_size)
     assert_close(result.outputs, network, inputs)
     rows = np.flatnonzero(np.diff(result.outputs.indptr))
     assert np.array_equal(result.categories, rows)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("switches", SWITCHES, ids=str)
-def test_where_sums_are_exact_every_bit_and_every_count_agrees(rng, kernel, switches):
-    widths = [30, 17, 40, 1, 25]
-    network = Network(
-        tuple(layer(sixteenths(rng, *pair), -1 / 16, ReLU(clip=4.0)) for pair in itertools.pairwise(widths))
-    )
-    inputs = from_dense(np.repeat(sixteenths(rng, 25, 30), 4, axis=0))
-    result = infer(network, inputs, kernel=kernel, **switches)
-    expected = inputs.to_scipy().astype(np.float64)
-    for statistics, part in zip(result.statistics, network, strict=True):
-        expected = backends.oracle.forward(part, expected)
-        if kernel != "auto" or statistics.active_rows is not None:  # layers multiplied as dense ones do not tell
-            assert statistics.active_rows == np.count_nonzero(np.diff(expected.indptr))
-        if kernel != "auto" or statistics.nonzeros is not None:
-            assert statistics.nonzeros == expected.nnz
-    assert np.array_equal(result.outputs.to_scipy().toarray(), expected.toarray())
 
 
 def test_equal_rows_are_computed_once(rng):
@@ -76,30 +52,6 @@ def test_equal_rows_are_computed_once(rng):
     assert {layer.distinct_rows for layer in once.statistics} == {2, None}
     assert {layer.distinct_rows for layer in each.statistics} == {None}
     assert np.array_equal(once.outputs.to_scipy().toarray(), each.outputs.to_scipy().toarray())
-
-
-def test_dead_rows_are_dropped_only_where_nothing_revives_them(rng):
-    dying = layer(-np.eye(6), -1.0)
-    reviving = layer(np.eye(6), 0.5)
-    inputs = from_dense(rng.random((10, 6)))
-    options = {"kernel": "panel", "deduplication": False}
-    dead = infer(Network((dying, layer(np.eye(6)))), inputs, **options)
-    assert dead.categories.size == 0
-    assert dead.statistics[-1].rows == 0
-    revived = infer(Network((dying, reviving)), inputs, **options)
-    assert np.array_equal(revived.outputs.to_scipy().toarray(), np.full((10, 6), 0.5))
-    assert revived.plan.droppable_from == 1
-
-
-def test_compaction_can_be_switched_off():
-    inputs = from_dense(np.eye(4))
-    network = Network((layer(np.diag([1, 1, 0, 0])), layer(np.eye(4))))
-    kept, dropped = (
-        infer(network, inputs, kernel="panel", compaction=flag, deduplication=False) for flag in (False, True)
-    )
-    assert kept.statistics[-1].rows == 4
-    assert dropped.statistics[-1].active_rows == kept.statistics[-1].active_rows == 2
-    assert np.array_equal(dropped.outputs.to_scipy().toarray(), kept.outputs.to_scipy().toarray())
 
 
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(clip=2.0), Sigmoid(), Tanh(), Identity()], ids=str)

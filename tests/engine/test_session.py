@@ -88,15 +88,6 @@ def test_more_rows_than_came_before_run_in_one_batch(deep, monkeypatch):
     assert batches == [(0, 1000), (0, 1020)]
 
 
-def test_rows_of_float16_give_the_same_each_time(deep, rng):
-    rows = (rng.random((1500, 128)) < 0.3).astype(np.float16)
-    session = Session(deep, device="cpu")
-    found = [session(rows) for _ in range(3)]
-    assert {array.dtype for array in found} == {np.dtype(np.float32)}
-    assert all(np.array_equal(array, session(rows.astype(np.float32))) for array in found)
-    assert session.plan(rows).rows.form == session.run(rows).plan.rows.form == "dense"
-
-
 # ---- What is refused ------------------------------------------------------------------------------------------------
 
 
@@ -207,21 +198,6 @@ def test_plan_and_infer_are_sessions_for_one_call(network, inputs):
 
 # ---- Bits -----------------------------------------------------------------------------------------------------------
 
-WAYS = (
-    {},
-    {"batch_size": 1},
-    {"batch_size": 7},
-    {"batch_size": np.uint8(200)},
-    {"memory_limit": 40_000},
-    {"weight_memory": 1},
-    {"weight_memory": 30_000, "batch_size": 50},
-    {"compaction": False},
-    {"deduplication": False},
-    {"compaction": False, "deduplication": False, "batch_size": 33},
-)
-KERNELS = [("cpu", name) for name in ("panel", "scatter", "rows", "gathered_rows")]
-GPU_KERNELS = [pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("auto", "resident", "chunks")]
-
 
 @pytest.fixture(scope="module")
 def thin():
@@ -235,19 +211,6 @@ def thin():
     network = Network.from_scipy(weights, -0.01, ReLU(clip=32))
     session = Session(network, device="cpu", kernel="panel", compaction=False, deduplication=False)
     return network, rows, session.run(rows, statistics=False).dense
-
-
-@pytest.mark.parametrize("options", WAYS, ids=str)
-@pytest.mark.parametrize(("device", "kernel"), KERNELS + GPU_KERNELS)
-@pytest.mark.parametrize("form", ["dense", "csr"])
-def test_bits_of_sparse_kernels_do_not_depend_on_how_rows_are_run(thin, device, kernel, options, form):
-    network, rows, expected = thin
-    session = Session(network, device=device, kernel=kernel, reproducible=True, **options)
-    given_rows = rows if form == "dense" else from_dense(rows)
-    assert expected.any()
-    assert np.array_equal(session(given_rows, form="dense"), expected)
-    assert np.array_equal(session.run(given_rows).dense, expected)
-    assert np.array_equal(session.run(given_rows).categories, np.flatnonzero(expected.any(axis=1)))
 
 
 @DEVICES
@@ -473,15 +436,6 @@ def test_rows_on_a_gpu_get_the_same_outputs_each_time_wherever_they_begin(dense,
             found = [session(rows) for _ in range(3)]
             assert all(cupy.array_equal(each, right) for each in found)
             assert len({each.data.ptr for each in found}) == 3
-
-
-def test_outputs_belong_to_the_caller(dense, rng):
-    session = Session(dense, device="cpu")
-    first = session(rng.normal(size=(5, 6)))
-    kept = first.copy()
-    session(rng.normal(size=(5, 6)))
-    assert np.array_equal(first, kept)
-    first[:] = 0
 
 
 def test_rows_are_not_written_to(deep, dense, rng):

@@ -29,17 +29,8 @@ def four_groups(kind: type[CSR] | type[CSC], **changes: Any) -> Any:
     return kind(**(parts | changes))
 
 
-@given(csr_matrices())
-def test_csr_round_trip_through_scipy(matrix: CSR) -> None:
-    check_round_trip(matrix)
-
-
-@given(csc_matrices())
-def test_csc_round_trip_through_scipy(matrix: CSC) -> None:
-    check_round_trip(matrix)
-
-
-def check_round_trip(matrix: CSR | CSC) -> None:
+@given(csr_matrices() | csc_matrices())
+def test_round_trip_through_scipy(matrix: CSR | CSC) -> None:
     there = matrix.validate().to_scipy()
     assert there.has_canonical_format
     assert there.shape == matrix.shape

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from real_networks import RIGHT, images_and_labels
 from scipy.sparse import csr_array
 
 from sparsenn import Session, SparseClassifier, SparseRegressor
 from sparsenn.errors import InputError, ShapeError, UsageError
-from sparsenn.io import from_weights
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Softmax
 from sparsenn.network import Network
 
@@ -118,12 +115,6 @@ def test_what_makes_no_classifier(arguments: Any, error: type[Exception], messag
         SparseClassifier(*arguments)
     with pytest.raises(UsageError, match="there is no option 'speed'"):
         SparseRegressor(ending(), speed=11)
-
-
-def test_a_real_network(shared_data: Path) -> None:
-    images, labels = images_and_labels(shared_data, "lenet300-dns")
-    classifier = SparseClassifier(from_weights(shared_data / "networks" / "lenet300-dns.npz"), device="cpu")
-    assert round(classifier.score(images, labels) * len(labels)) == RIGHT["lenet300-dns"]
 
 
 class TestWithScikitLearn:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from strategies import networks
 
-from sparsenn import CSC, Linear, Network, ReLU, SparseLinear, find_structure, radixnet
+from sparsenn import CSC, Linear, Network, ReLU, SparseLinear, find_structure
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, coo_to_csc, from_dense
 from sparsenn.structure.merging import merge_equal_outputs
@@ -117,16 +117,3 @@ def test_what_is_said(rng):
 def test_what_is_no_network_is_refused():
     with pytest.raises(UsageError, match="the network is a SparseLinear"):
         find_structure(layer(np.eye(2)))
-
-
-def test_layers_alike_share_a_line():
-    lines = str(find_structure(radixnet(64, 12, kronecker=8))).splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        "Layers 1, 4, 7 and 10",
-        "Layers 2, 5, 8 and 11",
-        "Layers 3, 6, 9 and 12",
-    ]
-    lines = str(find_structure(radixnet(1024, 30, kronecker=1))).splitlines()
-    assert lines[0].startswith("Layers 1, 11 and 21: ")
-    assert lines[-1] == "9 more layers differ from these."
-    assert str(find_structure(radixnet(64, 20, kronecker=16))).startswith("10 layers (1, 3, 5, …): ")

@@ -1,6 +1,5 @@
 """Stacks of dense layers: tiles, blocks of rows, threads, the order of sums, and estimates."""
 
-import threading
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +16,6 @@ from sparsenn.backends.cpu.panel import panel_seconds
 from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.tiles import TALL, TILE
 from sparsenn.backends.oracle.dense import forward
-from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -77,45 +75,6 @@ def test_sums_are_in_order(rows, inputs, outputs, rng):
     sparse = SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), bias, ReLU())
     found = launch([Linear(weights, bias, ReLU())], given_rows)
     assert np.array_equal(bits(found + 0.0), bits(in_order([sparse], given_rows)))
-
-
-def test_outputs_are_new_and_inputs_stay(rng):
-    layers = [Linear(rng.normal(size=(6, 6)), 0.5, ReLU())] * 3
-    stack, rows = prepare(layers), rng.normal(size=(9, 6)).astype(np.float32)
-    given_rows = rows.copy()
-    first = launch(stack, rows)
-    kept = first.copy()
-    launch(stack, -rows)
-    assert np.array_equal(first, kept)
-    assert np.array_equal(rows, given_rows)
-
-
-def test_one_stack_in_many_threads(rng):
-    stack = prepare([Linear(rng.normal(size=(40, 40)) / 6, 0.1, ReLU()) for _ in range(6)])
-    rows = [rng.normal(size=(200, 40)).astype(np.float32) for _ in range(4)]
-    expected, found = [launch(stack, part) for part in rows], {}
-
-    def run(number):
-        found[number] = [launch(stack, rows[number]) for _ in range(30)]
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, parts in found.items():
-        for part in parts:
-            assert np.array_equal(part, expected[number])
-
-
-def test_layers_and_rows_that_do_not_fit_are_refused():
-    with pytest.raises(ShapeError, match="layer 2"):
-        prepare([Linear(np.ones((3, 4))), Linear(np.ones((3, 4)))])
-    with pytest.raises(ShapeError, match="at least one layer"):
-        prepare([])
-    for shape in ((2, 4), (3,)):
-        with pytest.raises(ShapeError, match="rows of 3 inputs"):
-            launch(prepare([Linear(np.ones((3, 4)))]), np.ones(shape, np.float32))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])

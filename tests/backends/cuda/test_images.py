@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from emulation import emulated
-from oracle import outputs_of
 
 from sparsenn import backends
 from sparsenn.backends.cuda import images
-from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.formats import from_dense
-from sparsenn.layers import Add, AvgPool2d, Identity, LayerNorm, MaxPool2d, Multiply, ReLU, Sigmoid
+from sparsenn.layers import Add, AvgPool2d, Identity, MaxPool2d, Multiply, ReLU, Sigmoid
 
 TINY = 2.0**-149
 """The smallest float32 above 0."""
@@ -91,76 +88,6 @@ def test_sizes_at_the_ends_of_the_range(
     assert backends.backend_for("cpu").largest_number(given) == (largest, finite)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("team", [32, 64])
-@pytest.mark.parametrize(("positions", "width"), [(1, 1), (3, 33), (5, 64), (2, 301)])
-def test_positions_are_normalised(positions: int, width: int, team: int, dtype: type, rng: np.random.Generator) -> None:
-    layer = LayerNorm(rng.normal(size=width), rng.normal(size=width), positions=positions)
-    rows = (100 + rng.normal(size=(1, positions * width))).astype(dtype)
-    outputs = np.full(rows.shape, np.nan, dtype)
-    defines = {"HALF": int(dtype == np.float16), "TEAM": team, "THREADS": 64}
-    kernel = emulated("images/layer_norm.cu", defines)  # blocks run in turn
-    sizes = np.int64(positions), np.int64(width), np.float64(layer.epsilon)
-    arrays = rows, layer.scale, layer.shift, outputs
-    kernel.launch(-(-positions * team // 64), 64, *sizes, *arrays, seed=0)
-    allowed = 2e-3 if dtype == np.float16 else 1e-6
-    np.testing.assert_allclose(outputs, outputs_of(layer, rows), rtol=allowed, atol=allowed)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("mean", [0, 1])
-@pytest.mark.parametrize("shape", [(1, 2, 2), (3, 4, 6), (5, 2, 34), (7, 34, 2), (2, 10, 300)], ids=str)
-def test_windows_of_two_by_two(shape: tuple[int, ...], mean: int, dtype: type, rng: np.random.Generator) -> None:
-    pixels = rng.normal(size=shape).astype(dtype)
-    pixels[0, 0, 1] = np.nan
-    outputs = np.zeros((shape[0], shape[1] // 2, shape[2] // 2), dtype)
-    threads, each = 32, 2
-    kernel = emulated(
-        "images/pool_pairs.cu", {"HALF": int(dtype == np.float16), "MEAN": mean, "THREADS": threads, "EACH": each}
-    )
-    blocks = -(-outputs.size // (threads * each))
-    kernel.launch(blocks, threads, np.int64(outputs.size), np.int32(outputs.shape[2]), pixels, outputs)
-    corners = [pixels[:, row::2, column::2].astype(np.float64) for row in (0, 1) for column in (0, 1)]
-    expected = sum(corners[1:], corners[0]) / 4 if mean else np.max(corners, axis=0)
-    assert np.array_equal(outputs, expected.astype(np.float32).astype(dtype), equal_nan=True)
-    assert np.isnan(outputs).sum() == 1
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize(("count", "first"), [(1, 0), (4, 0), (131, 0), (300, 0), (300, 1)], ids=str)
-@pytest.mark.parametrize("product", [0, 1])
-def test_sums_and_products_are_activated(
-    count: int, first: int, product: int, dtype: type, rng: np.random.Generator
-) -> None:
-    given = rng.normal(size=(2, count + first)).astype(dtype)
-    given[0, -1] = np.nan
-    left, right, outputs = given[0, first:].copy(), given[1, first:], np.zeros(count, dtype)
-    _combine(dtype, product, left, right, outputs)
-    combine = np.multiply if product else np.add
-    expected = np.clip(combine(left.astype(np.float32), right.astype(np.float32)), 0, 0.5).astype(dtype)
-    assert np.array_equal(outputs, expected, equal_nan=True)
-
-
-def _combine(dtype: type, product: int, left: np.ndarray, right: np.ndarray, outputs: np.ndarray) -> None:
-    pixels = left.size // right.size
-    half = int(dtype == np.float16)
-    defines: dict[str, int | str] = {"HALF": half, "PRODUCT": product, "FACTORS": int(pixels > 1), "THREADS": 32}
-    sizes = np.int64(outputs.size), np.int64(pixels)
-    kernel = emulated("images/elementwise.cu", defines)
-    kernel.launch(-(-outputs.size // 128), 32, *sizes, left, right, outputs, np.int32(RELU), np.float32(0.5))
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize(("channels", "pixels", "first"), [(1, 2, 0), (7, 3, 0), (5, 49, 0), (3, 128, 0), (9, 5, 1)])
-def test_factors_of_channels(channels: int, pixels: int, first: int, dtype: type, rng: np.random.Generator) -> None:
-    images, factors = rng.normal(size=first + channels * pixels).astype(dtype), rng.normal(size=channels).astype(dtype)
-    images[-1] = np.nan
-    outputs = np.zeros((channels, pixels), dtype)
-    _combine(dtype, 1, images[first:], factors, outputs)
-    products = images[first:].reshape(channels, pixels).astype(np.float32) * factors.astype(np.float32)[:, None]
-    assert np.array_equal(outputs, np.clip(products, 0, 0.5).astype(dtype), equal_nan=True)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("kinds", [(np.float32,) * 2, (np.float16,) * 3, (np.float16, np.float32)], ids=str)
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Identity(), Sigmoid()], ids=str)
@@ -188,42 +115,6 @@ def test_channels_have_factors_on_a_gpu(pixels: int, kind: type, rng: np.random.
     matrices = [cupy.asarray(factors), cupy.asarray(pictures.reshape(7, -1))]
     for given in (matrices, matrices[::-1]):
         assert np.array_equal(cupy.asnumpy(images.run_layer(Multiply(), (5, 1, 1), *given)), expected)
-
-
-def test_the_mean_of_large_numbers_is_finite() -> None:
-    pixels, outputs = np.full((1, 2, 2), 3e38, np.float32), np.zeros((1, 1, 1), np.float32)
-    kernel = emulated("images/pool_pairs.cu", {"HALF": 0, "MEAN": 1, "THREADS": 32, "EACH": 1})
-    kernel.launch(1, 32, np.int64(1), np.int32(1), pixels, outputs)
-    assert outputs == np.float32(3e38)
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape", "place", "pairs"),
-    [
-        (MaxPool2d(2), (3, 4, 6), 512, True),
-        (AvgPool2d((2, 2), (2, 2)), (3, 4, 6), 8, True),
-        (MaxPool2d(2), (3, 5, 6), 512, False),
-        (MaxPool2d(2), (3, 4, 7), 512, False),
-        (MaxPool2d(2), (3, 4, 6), 4, False),
-        (MaxPool2d(2, 1), (3, 4, 6), 512, False),
-        (MaxPool2d(2, padding=1), (3, 4, 6), 512, False),
-        (MaxPool2d((2, 3)), (3, 4, 6), 512, False),
-    ],
-    ids=str,
-)
-def test_pairs_are_read_where_windows_cover_the_image(
-    layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], place: int, pairs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = []
-    monkeypatch.setattr(images, "cupy", lambda: np)
-    monkeypatch.setattr(images, "within_memory", lambda *arguments: nullcontext())
-    monkeypatch.setattr(images, "_kernel", lambda program, name, features, **defines: name)
-    monkeypatch.setattr(images, "launch", lambda name, kernel, *arguments: launched.append(kernel))
-    rows = SimpleNamespace(
-        shape=(5, prod(shape)), dtype=np.dtype(np.float32), itemsize=4, data=SimpleNamespace(ptr=place)
-    )
-    images.run_layer(layer, shape, rows)
-    assert launched == ["pool_pairs" if pairs else "pool"]
 
 
 @pytest.mark.gpu

@@ -6,17 +6,15 @@ import copy
 import importlib
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from real_networks import RIGHT, images_and_labels
 
 import sparsenn
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import from_torch, from_weights
+from sparsenn.io import from_torch
 from sparsenn.layers import Conv2d, Identity, Linear, ReLU
 from sparsenn.network import Network
 
@@ -242,13 +240,6 @@ def test_modules_refuse_tensors(name: str) -> None:
 def test_images_that_come_from_rows() -> None:
     network = Network((Conv2d(np.ones((2, 1, 2, 2)), activation=ReLU()),), image=(1, 3, 3))
     assert sparsenn.torch.wrap(network)(torch.ones(2, 9)).shape == (2, 2, 2, 2)
-
-
-def test_a_real_network(shared_data: Path) -> None:
-    images, labels = images_and_labels(shared_data, "lenet300-dns")
-    wrapped = sparsenn.torch.wrap(from_weights(shared_data / "networks" / "lenet300-dns.npz"))
-    found = wrapped(torch.from_numpy(images)).argmax(dim=1).numpy()
-    assert (found == labels).sum() == RIGHT["lenet300-dns"]
 
 
 @pytest.mark.gpu

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from dense_chains import exact, launched, layers_of
 
 from sparsenn.backends.cuda.dense.cublas import CUBLAS
-from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
-from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.studies.ladder import ladder_for
@@ -26,31 +25,10 @@ rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
 general = pytest.mark.parametrize("entry", GENERAL, ids=lambda entry: entry.name)
 
 
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
-
-
-def launched(entry, layers, features):
-    found = entry.launch(upload_dense(0, layers), cupy().asarray(features))
-    assert found.dtype == np.float32
-    assert found.flags.c_contiguous
-    return cupy().asnumpy(found)
-
-
 def assert_near(found, expected, precision="float32"):
     assert found.shape == expected.shape
     difference = np.abs(found - expected).max(initial=0.0)
     assert difference <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
-
-
-def layers_of(rng, widths, activations):
-    return tuple(
-        Linear(rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]), activation)
-        for shape, activation in zip(pairwise(widths), activations, strict=True)
-    )
 
 
 def test_specialised_rungs_say_what_they_cannot_run(rng):
@@ -76,13 +54,30 @@ def test_specialised_rungs_say_what_they_cannot_run(rng):
                 assert reason is None
 
 
+@pytest.mark.parametrize(("parts", "turn"), [(2, 2), (2, 4), (4, 1)])
+def test_parts_of_packed_weights_add_up_to_the_product(parts, turn, rng):
+    weights = rng.integers(-2000, 2000, (72, 64)).astype(np.float32)  # exact in half precision
+    row = rng.integers(-8, 9, 72).astype(np.float64)
+    order = half.packing_order(72, parts, turn)
+    packed = half.pack_weights(weights, order)
+    assert packed.shape == (36 // parts, 64, parts, 2)
+    assert packed.dtype == np.float16
+    assert packed.flags.c_contiguous
+    sums = np.einsum("iope,ipe->o", packed.astype(np.float64), row[order])
+    assert np.array_equal(sums, row @ weights.astype(np.float64))
+
+
 @pytest.mark.gpu
 @rungs
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 31, 33, 1000, 12_801])
-def test_rung_is_near_the_exact_answer(entry, rows, rng):
-    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 31, 32, 33, 1000, 12_801, 100_003])
+@pytest.mark.parametrize("biased", [True, False])
+def test_rung_is_near_the_exact_answer(entry, rows, biased, rng):
+    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()), biased=biased)
     features = rng.normal(size=(rows, 72)).astype(np.float32)
-    assert_near(launched(entry, layers, features), exact(layers, features), entry.precision)
+    first = launched(entry, layers, features)
+    assert_near(first, exact(layers, features), entry.precision)
+    if entry in half.KERNELS:
+        assert launched(entry, layers, features).tobytes() == first.tobytes()
 
 
 @pytest.mark.gpu
@@ -96,6 +91,17 @@ def test_rung_puts_every_number_in_its_place(entry):
     expected = features[:, [58, 57, 56, 55]] + np.float32([0.0, 0.25, 0.5, 1.0])
     assert np.array_equal(exact(layers, features), expected)
     assert np.array_equal(launched(entry, layers, features), expected)
+
+
+@pytest.mark.gpu
+@rungs
+def test_every_row_and_output_has_its_own_answer(entry, rng):
+    """Small whole numbers, exact in half precision through all layers, so that every bit must agree."""
+    weights = [rng.integers(-1, 2, shape) * (rng.random(shape) < 0.2) for shape in pairwise(STUDY)]
+    biases = [rng.integers(-3, 4, width) for width in STUDY[1:]]
+    layers = tuple(map(Linear, weights, biases, (ReLU(), ReLU(), Identity())))
+    features = rng.integers(-3, 4, (777, 72)).astype(np.float32)
+    assert np.array_equal(launched(entry, layers, features), exact(layers, features))
 
 
 @pytest.mark.gpu

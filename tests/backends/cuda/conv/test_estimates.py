@@ -21,20 +21,6 @@ def seconds(kernel, machine):
     return kernel.seconds(machine, Conv2d(np.ones((8, 32, 3, 3)), padding=1), (32, 28, 28))
 
 
-def test_the_kernels_of_auto_in_the_order_of_preference():
-    found = {}
-    for kernel in automatic("conv2d", "cuda"):
-        found.setdefault(kernel.precision, []).append(kernel.name)
-    assert found == {
-        "float32": [
-            *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
-            *("conv_register_tiled", "conv_sparse_direct", "conv_depthwise", "conv_unrolled", "conv_cudnn_float32"),
-        ],
-        "tf32": ["conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"],
-        "float16": ["conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"],
-    }
-
-
 @automatic_kernels
 @machines
 def test_every_kernel_of_auto_gives_an_estimate(kernel, machine):

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convolutions import (
-    absolute_sums,
-    assert_near_conv2d,
     drawn_numbers,
     geometries,
     launched,
@@ -16,18 +14,17 @@ from convolutions import (
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, implicit
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, smallest
 from sparsenn.backends.cuda.conv.implicit import SOURCE, fits, kernel_defines, launch_implicit_float32
-from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
-from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.conv.implicit_plan import _cut, _plans, arranged, band_of, plan
+from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, Tile
 from sparsenn.backends.machine import A100, H200, MACHINES
 from sparsenn.backends.sizes import parts_of
-from sparsenn.layers import Identity, ReLU, Tanh
+from sparsenn.layers import Identity
 
 SMALL = Tile(64, 64, 2, 2)
 
@@ -53,26 +50,20 @@ images are small."""
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-# ---- The kernels, emulated -----------------------------------------------------------------------------------------
+# ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(count, geometry, given, tile=SMALL, strip=None, parts=1, activation=IDENTITY, seed=1, plain=None):
-    """The outputs as the kernel computes them; places that it does not write stay NaN.
-
-    `plain` stands in for the weights of sums that are computed again.
-    """
+def by_emulation(count, geometry, given):
+    """The outputs as the kernel computes them, and reads that wait; places that it does not write stay NaN."""
     images, weights, bias = given
-    strip = geometry.output_width if strip is None else strip
     chunks = parts_of(geometry.channels, FLOAT32.terms)
-    band = band_of(geometry, strip, tile.columns, count)
-    made = _cut(geometry, count, tile, band, strip, chunks, parts_of(chunks, parts))
-    kernel = emulated(SOURCE, kernel_defines(tile, activation))
+    band = band_of(geometry, geometry.output_width, SMALL.columns, count)
+    made = _cut(geometry, count, SMALL, band, geometry.output_width, chunks, chunks)
+    kernel = emulated(SOURCE, kernel_defines(SMALL, IDENTITY))
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    partial = np.full(made.tiles * made.parts * tile.sums if made.parts > 1 else 1, np.nan, np.float32)
-    counters = np.zeros(made.tiles, np.uint32)
-    again = weights if plain is None else plain
-    arrays = images, arranged(weights), again, bias, outputs, partial, counters, np.float32(np.inf)
-    kernel.launch(made.tiles * made.parts, tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
+    partial, counters = np.full(1, np.nan, np.float32), np.zeros(made.tiles, np.uint32)
+    arrays = images, arranged(weights), weights, bias, outputs, partial, counters, np.float32(np.inf)
+    kernel.launch(made.tiles, SMALL.threads, *arrays, *made.numbers(geometry, count))
     assert not counters.any()
     return outputs, kernel.conflicts
 
@@ -84,65 +75,6 @@ def test_pixels_meet_their_filters(case, rng):
     outputs, conflicts = by_emulation(count, geometry, given)
     assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
     assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
-
-
-@pytest.mark.parametrize("strip", rest_slow([8, 16, 21]))
-@pytest.mark.parametrize("name", ["strips", "odd", "strided"])
-def test_outputs_in_strips(strip, name, rng):
-    count, geometry = CASES[name]
-    given = drawn_numbers(rng, count, geometry)
-    outputs, _ = by_emulation(count, geometry, given, strip=strip, seed=strip)
-    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-
-
-@pytest.mark.parametrize("name", rest_slow(["pointwise", "even"]))
-def test_channels_in_parts(name, rng):
-    count, geometry = CASES[name]
-    given = drawn_numbers(rng, count, geometry)
-    for parts in (2, 3):
-        outputs, _ = by_emulation(count, geometry, given, parts=parts, seed=parts)
-        assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_every_tile_in_emulation(tile, rng):
-    geometry = Geometry(56, 14, 14, 130, (3, 3), **SAME)
-    given = drawn_numbers(rng, 1, geometry)
-    outputs, conflicts = by_emulation(1, geometry, given, tile)
-    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-    assert conflicts < FEW_CONFLICTS
-
-
-def test_bias_and_activation(rng):
-    geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
-    given = drawn_numbers(rng, 2, geometry, integers=False)
-    for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
-        outputs, _ = by_emulation(2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
-
-
-def test_split_numbers_multiply_as_precisely_as_float32(rng):
-    geometry = Geometry(64, 8, 8, 64, (3, 3), **SAME)
-    for sign in (np.positive, np.abs):
-        images, weights, bias = map(sign, drawn_numbers(rng, 1, geometry, integers=False))
-        outputs, _ = by_emulation(1, geometry, (images, weights, np.zeros_like(bias)))
-        error = np.abs(outputs - reference_conv2d(images, weights, **options_of(geometry)))
-        sizes = absolute_sums(images, weights, **options_of(geometry))
-        assert (error <= 24 * 2.0**-24 * sizes).all()  # the root of 576, a sum's terms, times half a unit
-        assert np.sqrt((error**2).mean()) <= 4 * 2.0**-24 * sizes.mean()
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_infinities_come_out_as_in_float32(rng):
-    geometry = Geometry(3, 9, 10, 20, (3, 3), **SAME)
-    images, weights, bias = drawn_numbers(rng, 2, geometry, integers=False)
-    images[0, 1, 4, 4], images[1, 2, 0, 9], images[1, 0, 8, 0] = np.inf, np.nan, np.finfo(np.float32).max
-    outputs, _ = by_emulation(2, geometry, (images, weights, bias))
-    right = reference_conv2d(images, weights, bias, **options_of(geometry)).astype(np.float32)
-    ordinary = np.isfinite(right)
-    assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
-    np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-5, atol=1e-5)
 
 
 # ---- Plans and filters ---------------------------------------------------------------------------------------------
@@ -222,13 +154,6 @@ def test_a_machine_with_less_shared_memory_than_all_known_takes_less():
     assert fits(H200, geometry) is None
     tiny = replace(H200, block_bytes=20 << 10, multiprocessor_bytes=21 << 10)
     assert "20 KiB of shared memory" in fits(tiny, geometry)
-
-
-def test_the_kernel_says_what_it_multiplies():
-    kernel = implicit.IMPLICIT_FLOAT32
-    assert (kernel.precision, kernel.half_rows, kernel.tf32_products) == ("float32", False, 3)
-    assert kernel.auto
-    assert kernel.seconds
 
 
 # ---- On a GPU ------------------------------------------------------------------------------------------------------

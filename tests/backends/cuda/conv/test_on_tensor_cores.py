@@ -1,7 +1,10 @@
 """The kernels of conv2d on tensor cores, on a GPU: what holds for all of them."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from captures import assert_captured
 from convolutions import (
     absolute_sums,
     assert_near_conv2d,
@@ -226,15 +229,4 @@ def test_a_launch_can_be_captured(kernel, name, rng):
     skip_unless_it_runs(kernel, geometry)
     images, weights, bias = drawn_numbers(rng, count, geometry, integers=False)
     layer, given_images = uploaded(geometry, weights, bias, ReLU()), cp.asarray(images)
-    stream = cp.cuda.Stream(non_blocking=True)
-    cp.cuda.get_current_stream().synchronize()
-    with stream:
-        first = kernel.launch(layer, given_images)
-        stream.synchronize()
-        stream.begin_capture()
-        captured = kernel.launch(layer, given_images)
-        graph = stream.end_capture()
-        graph.launch(stream)
-        graph.launch(stream)
-    stream.synchronize()
-    assert bool((captured == first).all())
+    assert_captured(partial(kernel.launch, layer, given_images), launched_there=True)

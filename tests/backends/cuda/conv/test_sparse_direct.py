@@ -1,13 +1,11 @@
 """Convolutions by the weights that are left: emulated on the host; tilings and weights in order; and on a GPU."""
 
 import itertools
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from convolutions import (
-    assert_near_conv2d,
     drawn_numbers,
     geometries,
     launched,
@@ -15,11 +13,9 @@ from convolutions import (
     reference_conv2d,
     uploaded,
 )
-from device_emulation import OnDevice, emulated_device
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
-from tiers import rest_slow
 
 from sparsenn import Network, Session
 from sparsenn.backends import automatic, kernel_named
@@ -37,12 +33,9 @@ from sparsenn.backends.cuda.conv.sparse_direct import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Tiling, places_of, tilings
-from sparsenn.backends.cuda.runtime import layer_cache
-from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200, MACHINES
-from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Add, Conv2d, Identity, ReLU, Tanh
 
 SMALL = Tiling(pixels=2, filters=2, warps=8, shares=2, chunk=4, stages=2)
@@ -79,20 +72,18 @@ def pruned(rng, count, geometry, left=0.3, integers=True):
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, others=None):
+def by_emulation(count, geometry, given):
     """The outputs as the kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     places = places_of(geometry)
-    tiling = replace(tiling, chunk=min(tiling.chunk, geometry.channels))
+    tiling = replace(SMALL, chunk=min(SMALL.chunk, geometry.channels))
     made = laid_out(places, tiling, weights)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation, others is not None))
-    blocks = blocks_of(places, tiling, count, at_a_time)
-    added = outputs if others is None else others
-    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), added, outputs
+    kernel = emulated(SOURCE, kernel_defines(places, tiling, IDENTITY, False))
+    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), outputs, outputs
     sizes = numbers_of(places, tiling, made.stage_bytes, count)
     assert tiling.shared_bytes(places, made.stage_bytes) <= H200.block_bytes
-    kernel.launch(blocks, 32 * tiling.warps, *arrays, *sizes, seed=seed)
+    kernel.launch(blocks_of(places, tiling, count, 6), 32 * tiling.warps, *arrays, *sizes)
     return outputs
 
 
@@ -100,106 +91,6 @@ def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed
 def test_weights_meet_their_pixels(case, rng):
     given = pruned(rng, *case)
     assert np.array_equal(by_emulation(*case, given), reference_conv2d(*given, **options_of(case[1])))
-
-
-@pytest.mark.parametrize(
-    "tiling",
-    rest_slow(
-        [
-            Tiling(4, 4, 8, 1, 8, 1),
-            Tiling(8, 8, 8, 2, 512, 1),
-            Tiling(1, 1, 8, 1, 1, 1),
-            Tiling(4, 16, 16, 1, 64, 2),
-            Tiling(2, 1, 16, 2, 2, 2),
-        ],
-        fast=2,
-    ),
-    ids=str,
-)
-@pytest.mark.parametrize("name", ["fours", "pointwise", "strided", "square"])
-def test_any_tiling(name, tiling, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry)
-    found = by_emulation(count, geometry, given, tiling, seed=tiling.pixels)
-    assert np.array_equal(found, reference_conv2d(*given, **options_of(geometry)))
-
-
-@pytest.mark.parametrize("name", ["square", "strided", "pointwise", "far"])
-def test_bits_are_those_of_unrolled(name, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry, left=0.5, integers=False)
-    images, weights, bias = given
-    cut = unrolled.shape_defines(geometry)
-    kernel = emulated(unrolled.SOURCE, {**cut, "ACTIVATION": RELU, "FILTERS_CONSTANT": 0})
-    expected = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    planes = count * geometry.filters
-    arrays = images, weights, bias, np.float32(np.inf), expected
-    kernel.launch(parts_of(planes, cut["PLANES"]), unrolled.THREADS, *arrays, np.int64(planes))
-    found = by_emulation(count, geometry, given, activation=RELU)
-    assert np.array_equal(found, expected)
-    assert not np.array_equal(found, np.round(found))
-
-
-def test_bias_and_activation(rng):
-    geometry = Geometry(4, 6, 9, 18, (3, 3), **SAME)
-    given = pruned(rng, 2, geometry, integers=False)
-    for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
-        outputs = by_emulation(2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
-
-
-@pytest.mark.parametrize("name", ["fours", "strided", "pointwise"])
-def test_another_value_is_added_before_the_activation(name, rng):
-    count, geometry = CASES[name]
-    given = pruned(rng, count, geometry, integers=False)
-    tiling = replace(SMALL, pixels=4)
-    alone = by_emulation(count, geometry, given, tiling)
-    others = rng.normal(size=alone.shape).astype(np.float32)
-    found = by_emulation(count, geometry, given, tiling, activation=RELU, others=others)
-    assert np.array_equal(found, np.maximum(alone + others, 0))
-
-
-def test_no_weights_leave_the_bias(rng):
-    count, geometry = CASES["square"]
-    images, weights, bias = pruned(rng, count, geometry, left=0)
-    found = by_emulation(count, geometry, (images, weights, bias))
-    assert np.array_equal(found, np.broadcast_to(bias[:, None, None], found.shape))
-
-
-@pytest.mark.parametrize("most", [MOST_NUMBERS, 3000])
-@pytest.mark.parametrize("name", ["fours", "strided"])
-def test_launches(name, most, rng, monkeypatch):
-    """All but CuPy; a second launch finds what the first has laid out. With few numbers at most, images go apart."""
-    count, geometry = CASES[name]
-    images, weights, bias = pruned(rng, count, geometry)
-    machine, launches = replace(H200, multiprocessors=2), []
-
-    def emulated_kernel(program, name, **defines):
-        kernel = emulated(program.source, defines)
-
-        def launch(grid, block, arguments, shared_mem):
-            assert shared_mem <= machine.block_bytes
-            launches.append(grid)
-            arrays = [each.view(np.ndarray) if isinstance(each, np.ndarray) else each for each in arguments]
-            kernel.launch(*grid, *block, *arrays)
-
-        return launch
-
-    with emulated_device(monkeypatch):
-        monkeypatch.setattr(Program, "kernel", emulated_kernel)
-        monkeypatch.setattr(layer_cache, "lasting_memory", nullcontext)
-        monkeypatch.setattr(sparse_direct, "machine_of", lambda device: machine)
-        monkeypatch.setattr(sparse_direct, "MOST_NUMBERS", most)
-        layer = uploaded(geometry, weights, bias, ReLU())
-        for _ in range(2):
-            found = launch_sparse_direct(layer, images.view(OnDevice)).view(np.ndarray)
-            assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
-        expected = reference_conv2d(images, weights, bias, **options_of(geometry))
-        others = rng.integers(-9, 9, expected.shape).astype(np.float32)
-        total = with_sum(uploaded(geometry, weights, bias, Identity()), Add(ReLU(7.0)))
-        found = launch_sparse_direct(total, images.view(OnDevice), others.view(OnDevice)).view(np.ndarray)
-        assert np.array_equal(found, np.clip(expected + others, 0, 7))
-    assert len(launches) == (3 if most == MOST_NUMBERS else 3 * count)
 
 
 # ---- Tilings and weights in order ----------------------------------------------------------------------------------
@@ -324,3 +215,22 @@ def test_the_best_tilings_on_a_gpu(name, rng, monkeypatch):
     for tiling in found:
         monkeypatch.setattr(sparse_direct, "tilings", lambda *_, tiling=tiling: iter([tiling]))
         assert np.array_equal(launched(launch_sparse_direct, geometry, given, ReLU()), expected), tiling
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("most", [MOST_NUMBERS, 3000])
+@pytest.mark.parametrize("name", ["fours", "strided"])
+def test_launches_with_another_value_added(name, most, rng, monkeypatch):
+    """A second launch finds what the first has laid out. With few numbers at most, images go apart."""
+    cp, (count, geometry) = cupy(), CASES[name]
+    images, weights, bias = pruned(rng, count, geometry)
+    monkeypatch.setattr(sparse_direct, "MOST_NUMBERS", most)
+    layer = uploaded(geometry, weights, bias, ReLU())
+    for _ in range(2):
+        found = cp.asnumpy(launch_sparse_direct(layer, cp.asarray(images)))
+        assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
+    expected = reference_conv2d(images, weights, bias, **options_of(geometry))
+    others = rng.integers(-9, 9, expected.shape).astype(np.float32)
+    total = with_sum(uploaded(geometry, weights, bias, Identity()), Add(ReLU(7.0)))
+    found = cp.asnumpy(launch_sparse_direct(total, cp.asarray(images), cp.asarray(others)))
+    assert np.array_equal(found, np.clip(expected + others, 0, 7))

@@ -100,13 +100,6 @@ def test_the_same_convolutions_fit_every_machine():
     assert fits_float32(H200, large) == fits_float32(RTX_4090, large) is not None
 
 
-def test_kernels_say_what_they_multiply():
-    assert [kernel.precision for kernel in KERNELS] == ["float32", "tf32", "float16"]
-    assert [kernel.half_rows for kernel in KERNELS] == [False, False, True]
-    assert [kernel.tf32_products for kernel in KERNELS] == [3, 0, 0]
-    assert [kind.multiplied for kind in (FLOAT32, TF32, HALF, HALF_ROWS)] == ["tf32", "tf32", "float16", "float16"]
-
-
 # ---- On a GPU ----------------------------------------------------------------------------------------------------
 
 

@@ -1,19 +1,16 @@
 """cuBLAS's products with bias and activation: padding; the kernel after a product, emulated; and all on a GPU."""
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from captures import assert_captured
-from device_emulation import emulated_device
+from dense_chains import exact, launched, layers_of
 from emulation import emulated
 
 from sparsenn.backends.cuda.dense import cublas
 from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, padded_widths, seconds
-from sparsenn.backends.cuda.dense.kernel import Given
 from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy
@@ -26,21 +23,6 @@ ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "float16": 5e-3}
 ACTIVATIONS = (ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity())
 
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-
-
-def layers_of(rng, widths, activation=None):
-    made = []
-    for number, shape in enumerate(pairwise(widths), start=2):
-        weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
-        made.append(Linear(weights, bias, Identity() if number == len(widths) else activation or ReLU()))
-    return tuple(made)
-
-
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
 
 
 # ---- Without a GPU -----------------------------------------------------------------------------------------------
@@ -95,80 +77,9 @@ def test_bias_and_activation_in_emulation(half, outputs, vector, activation, rng
 # ---- On a GPU ----------------------------------------------------------------------------------------------------
 
 
-def launched(kernel, layers, features):
-    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cupy().asnumpy(found)
-
-
 def assert_near(found, expected, precision):
     assert found.shape == expected.shape
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
-
-
-@pytest.mark.parametrize(("written", "kept"), [(24, True), (23, False), (0, False)])
-def test_what_a_product_does_not_write_is_not_taken_for_nan(written, kept, monkeypatch):
-    def product(features, weights, sums):
-        sums.view(np.ndarray).reshape(-1)[:written] = np.nan
-
-    with emulated_device(monkeypatch):
-        assert cublas._keeps_nan(product, 4, np.ones((5, 6), np.float16), np.float16) is kept
-
-
-@dataclass
-class _Computed:
-    """A layer as `cublas._layer` makes it ready, computed by NumPy; it holds what it reads to their types."""
-
-    layer: Any
-    weights: Any
-    number: Any
-    product = None
-
-    def __call__(self, features):
-        assert features.dtype == self.weights.dtype
-        assert features.shape[1] == self.weights.shape[0]
-        features, weights = (cupy().asnumpy(each).astype(np.float64) for each in (features, self.weights))
-        sums = features @ weights + cupy().asnumpy(self.layer.bias)
-        activated = np.maximum(sums, 0) if self.layer.activation == RELU else sums
-        return cupy().asarray(activated.astype(self.number))
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float16], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("precision", ["tf32", "float16"])
-@pytest.mark.parametrize("widths", [(33, 57, 11, 7), (33, 57), (32, 57, 8)], ids=str)
-def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kind, rng, monkeypatch):
-    """Rows are padded, and outputs cut, in what is queued."""
-    if precision == "tf32" and kind == np.float16:
-        pytest.skip("these rows are float32")
-    monkeypatch.setattr(cublas, "PADDED_WORK", 0)
-    monkeypatch.setattr(cublas, "PADDED_SIDE", 0)
-    made = []
-
-    def ready(precision, device, layer, weights, bias, rows, number, aligned):
-        made.append((weights.shape, weights.dtype, bias.dtype, aligned))
-        return _Computed(layer, weights, number)
-
-    monkeypatch.setattr(cublas, "_layer", ready)
-    monkeypatch.setattr(cublas, "machine_of", lambda device: H200)
-    layers = layers_of(rng, widths)
-    features = rng.normal(size=(200, widths[0])).astype(kind)
-    with emulated_device(monkeypatch):
-        stack = upload_dense(0, layers)
-        run = cublas._prepare(precision, stack, Given(200, np.dtype(kind), True))
-        found = run(cupy().asarray(features))
-        assert found.flags.c_contiguous
-        assert found.dtype == kind
-        assert_near(found.get(), exact(layers, features), precision)
-        assert np.array_equal(run(cupy().asarray(features)).get(), found.get())
-    grain = 8 if precision == "float16" else 4
-    number = np.float16 if precision == "float16" else np.float32
-    padded = [-(-width // grain) * grain for width in widths]
-    assert [shape for shape, *_ in made] == list(pairwise(padded))
-    assert all(weights == number for _, weights, _, _ in made)
-    assert made[-1][2] == kind
-    whole = widths[0] == padded[0] and kind == number
-    assert made[0][3] == (16 if whole else 256)
 
 
 @pytest.mark.gpu
@@ -177,7 +88,7 @@ def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kin
 def test_layers_that_are_padded(kernel, activation, rng, monkeypatch):
     monkeypatch.setattr(cublas, "PADDED_WORK", 0)
     monkeypatch.setattr(cublas, "PADDED_SIDE", 0)
-    layers = layers_of(rng, (33, 57, 131, 7), activation)
+    layers = layers_of(rng, (33, 57, 131, 7), [activation, activation, Identity()])
     for rows in (1, 17, 1000):
         for kind in (np.float32, np.float16) if kernel is CUBLAS_FLOAT16 else (np.float32,):
             features = rng.normal(size=(rows, 33)).astype(kind)

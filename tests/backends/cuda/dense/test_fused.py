@@ -1,14 +1,13 @@
-"""The fused mlp kernels: layouts proven on the host by emulating the instructions; and the kernels, on a GPU."""
+"""The fused mlp kernels: layouts and plans; and the kernels, on a GPU."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
+from dense_chains import exact, launched, layers_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends import automatic
 from sparsenn.backends.cuda.dense.fused import (
     FUSED_FMA,
     IN_REGISTERS,
@@ -30,11 +29,10 @@ from sparsenn.backends.cuda.dense.image import (
     TF32,
     fma_floats,
     fma_image,
-    image,
     tile_places,
 )
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape, shape_of, upload_dense
-from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.errors import UsageError
@@ -43,23 +41,8 @@ from sparsenn.layers import Identity, Linear, ReLU, Tanh
 UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "float16": 2.0**-11}
 """What a number that is multiplied may be off by, relatively; to each precision's nearest it is half of that."""
 
-LANES = np.arange(32)
-G, T = LANES // 4, LANES % 4
 
 rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
-kinds = pytest.mark.parametrize("kind", [FLOAT32, TF32, HALF], ids=["float32", "tf32", "half"])
-
-
-def layers_of(rng, widths, activations=None, integers=False):
-    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
-    made = []
-    for shape, activation in zip(pairwise(widths), activations, strict=True):
-        if integers:
-            weights, bias = rng.integers(-2, 3, shape), rng.integers(-4, 5, shape[1])
-        else:
-            weights, bias = rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4
-        made.append(Linear(weights, bias, activation))
-    return tuple(made)
 
 
 class Step:
@@ -78,13 +61,6 @@ def on_host(layers):
     return DenseStack(-1, tuple(arrays))
 
 
-def exact(layers, features):
-    values = features.astype(np.float64)
-    for layer in layers:
-        values = layer.activation(values @ layer.weights.astype(np.float64) + layer.bias_vector())
-    return values
-
-
 def bound(layers, features, unit):
     """How far an answer may be off: each product by two roundings, each sum by one for each term, in float32."""
     values, error = np.abs(features.astype(np.float64)), np.zeros(features.shape)
@@ -98,118 +74,7 @@ def bound(layers, features, unit):
     return error + unit * values  # what is stored may be rounded
 
 
-# ---- The instructions, from the PTX ISA's figures of their fragments --------------------------------------------
-
-
-def multiply_8(a, b):
-    """Emulate mma.m16n8k8 in TF32; `a` (32, 4) and `b` (32, 2) are what the lanes hold, and so is the answer."""
-    left, right = np.zeros((16, 8)), np.zeros((8, 8))
-    left[G, T], left[G + 8, T], left[G, T + 4], left[G + 8, T + 4] = a.T
-    right[T, G], right[T + 4, G] = b.T
-    return sums_of(left @ right)
-
-
-def multiply_halves(a, b):
-    """Emulate mma.m16n8k16 or, with half as much in each lane, m16n8k8 in half precision."""
-    steps = b.shape[1] // 2
-    left, right = np.zeros((16, 8 * steps)), np.zeros((8 * steps, 8))
-    for step in range(steps):
-        for i in range(2):
-            left[G, 2 * T + i + 8 * step], left[G + 8, 2 * T + i + 8 * step] = (
-                a[:, 4 * step + i],
-                a[:, 4 * step + 2 + i],
-            )
-            right[2 * T + i + 8 * step, G] = b[:, 2 * step + i]
-    return sums_of(left @ right)
-
-
-def sums_of(product):
-    return np.stack([product[G, 2 * T], product[G, 2 * T + 1], product[G + 8, 2 * T], product[G + 8, 2 * T + 1]], 1)
-
-
-def shares_of(features):
-    """What lanes hold of 16 rows, as `load_floats` in fused.cuh reads them."""
-    tiles = -(-features.shape[1] // 8)
-    wide = np.pad(features, ((0, 0), (0, 16)))
-    found = np.zeros((tiles, 32, 4))
-    for tile in range(tiles):
-        paired = tile < tiles // 2 * 2
-        start = 16 * (tile // 2) + 4 * T + 2 * (tile % 2) if paired else 8 * tile + 2 * T
-        found[tile] = np.stack([wide[G, start], wide[G, start + 1], wide[G + 8, start], wide[G + 8, start + 1]], 1)
-    return found
-
-
-class Reader:
-    """Takes an image apart, piece after piece."""
-
-    def __init__(self, made):
-        self.made, self.at = made, 0
-
-    def take(self, kind, *shape):
-        size = int(np.prod(shape)) * np.dtype(kind).itemsize
-        self.at += size
-        return self.made[self.at - size : self.at].view(kind).reshape(shape).astype(np.float64)
-
-
-def emulated(kind, layers, features):
-    """Run 16 rows as the kernels do: a layer's sums are, lane by lane, the next layer's inputs."""
-    reader = Reader(image(kind, on_host(layers).layers))
-    tiles = [-(-layer.outputs // 8) for layer in layers]
-    biases = [reader.take(np.float32, size, 8) for size in tiles]
-    assert np.isinf(reader.take(np.float32, len(layers))).all()
-    reader.at = -(-reader.at // 16) * 16
-    shares = shares_of(features)
-    for layer, size, bias in zip(layers, tiles, biases, strict=True):
-        start = bias[:, 2 * T[:, None] + [0, 1, 0, 1]]
-        sums = start + (halves if kind is HALF else eights)(kind, reader, shares, size)
-        shares = layer.activation(sums)
-    assert reader.at == reader.made.size
-    found = np.zeros((16, 8 * tiles[-1]))
-    for tile in range(tiles[-1]):
-        for i in range(4):
-            found[G + i // 2 * 8, 8 * tile + 2 * T + i % 2] = shares[tile, :, i]
-    assert not found[:, layers[-1].outputs :].any()
-    return found[:, : layers[-1].outputs]
-
-
-def eights(kind, reader, shares, size):
-    held = reader.take(np.float32, len(shares), size, 32, 2 if kind is TF32 else 4)
-    sums = np.zeros((size, 32, 4))
-    for share, units in zip(shares, held, strict=True):
-        for number, unit in enumerate(units):
-            a = share[:, [0, 2, 1, 3]]
-            if kind is TF32:
-                sums[number] += multiply_8(a, unit)
-                continue
-            high, low = split_tf32(a.astype(np.float32))
-            sums[number] += multiply_8(low, unit[:, :2]) + multiply_8(high, unit[:, 2:]) + multiply_8(high, unit[:, :2])
-    return sums
-
-
-def halves(kind, reader, shares, size):
-    sums = np.zeros((size, 32, 4))
-    held = reader.take(np.float16, len(shares) // 2, size, 32, 4)
-    for step, units in enumerate(held):
-        a = np.concatenate([shares[2 * step], shares[2 * step + 1]], 1)
-        sums += [multiply_halves(a, unit) for unit in units]
-    if len(shares) % 2:
-        sums += [multiply_halves(shares[-1], unit) for unit in reader.take(np.float16, size, 32, 2)]
-    return sums
-
-
-@kinds
-@pytest.mark.parametrize("widths", [(1, 1), (7, 8, 9), (16, 8), (72, 64, 64, 4), (33, 20, 24, 5), (130, 17)], ids=str)
-def test_lanes_hold_what_the_instructions_multiply(kind, widths, rng):
-    layers = layers_of(rng, widths, integers=True)
-    features = rng.integers(-3, 4, (16, widths[0])).astype(np.float32)
-    assert np.array_equal(emulated(kind, layers, features), exact(layers, features))
-
-
-def test_split_weights_multiply_as_precisely_as_float32(rng):
-    layers = layers_of(rng, (72, 64, 4))
-    features = rng.normal(size=(16, 72)).astype(np.float32)
-    difference = np.abs(emulated(FLOAT32, layers, features) - exact(layers, features))
-    assert (difference <= bound(layers, features, 2.0**-23) / 8).all()
+# ---- Layouts ----------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -270,13 +135,6 @@ def test_few_rows_reach_all_multiprocessors():
     assert (made.row_tiles, made.tiles, made.warps) == (1, 320_000, 8)
     made = plan(TF32, (72, 64, 64, 4), 5_120_000, H200)
     assert (made.row_tiles, made.tiles, made.warps) == (2, 160_000, 8)
-
-
-def test_auto_takes_them_first_those_on_tensor_cores_before_others():
-    names = [entry.name for entry in automatic("mlp", "cuda")]
-    assert names[: len(KERNELS)] == [entry.name for entry in KERNELS]
-    assert names[:2] == ["tensor_float32", "fused_fma"]
-    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
 
 
 def test_deep_chains_do_not_fit():
@@ -340,14 +198,6 @@ def test_a_shape_tells_widths_and_activations(rng):
 # ---- On a GPU ---------------------------------------------------------------------------------------------------
 
 
-def launched(rung, layers, features):
-    cp = cupy()
-    found = rung.launch(upload_dense(0, layers), cp.asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cp.asnumpy(found)
-
-
 def skip_unless_it_fits(rung, layers):
     if reason := rung.why_not(machine_of(0), layers):
         pytest.skip(reason)
@@ -374,7 +224,7 @@ def test_many_rows_take_large_tiles(rung, rng):
 @rungs
 @pytest.mark.parametrize("widths", [(72, 64, 64, 4), (200, 140, 3)], ids=str)
 def test_integers_are_exact(rung, widths, rng):
-    layers = layers_of(rng, widths[:2], [Identity()], integers=True)
+    layers = layers_of(rng, widths[:2], [Identity()], integers=2)
     layers += (Linear(np.eye(widths[1], widths[2]), np.arange(widths[2]), ReLU()),)
     skip_unless_it_fits(rung, layers)
     features = rng.integers(-2, 3, (333, widths[0])).astype(np.float32)

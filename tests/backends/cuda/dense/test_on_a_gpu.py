@@ -1,11 +1,11 @@
 """Dense layers on a GPU: what holds for all kernels."""
 
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from captures import assert_captured
+from dense_chains import exact, launched, layers_of
 
 from sparsenn.backends.cuda.dense import cublas, fused, warpgroup
 from sparsenn.backends.cuda.dense.stack import upload_dense
@@ -35,30 +35,13 @@ def parametrized(kernels):
     return pytest.mark.parametrize("kernel", kernels, ids=lambda kernel: kernel.name)
 
 
-def layers_of(rng, widths, activations=None):
-    activations = activations or [ReLU()] * (len(widths) - 2) + [Identity()]
-    return tuple(
-        Linear(rng.normal(size=shape) * np.sqrt(2 / shape[0]), rng.normal(size=shape[1]) / 4, activation)
-        for shape, activation in zip(pairwise(widths), activations, strict=True)
-    )
-
-
 def skip_unless_it_runs(kernel, layers):
     if reason := kernel.why_not(machine_of(0), layers):
         pytest.skip(reason)
 
 
-def launched(kernel, layers, features):
-    found = kernel.launch(upload_dense(0, layers), cupy().asarray(features))
-    assert found.dtype == features.dtype
-    assert found.flags.c_contiguous
-    return cupy().asnumpy(found)
-
-
 def assert_near(found, layers, features, precision):
-    expected = features.astype(np.float64)
-    for layer in layers:
-        expected = layer.activation(expected @ layer.weights.astype(np.float64) + layer.bias_vector())
+    expected = exact(layers, features)
     assert found.shape == expected.shape
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
 

@@ -166,15 +166,6 @@ class Launched(SimpleNamespace):
         self.launches.append(given)
 
 
-def test_a_module_that_failed_is_compiled_again(fake):
-    cupy = fake(FakeCuPy(poison="naive"))
-    for _ in range(2):
-        with pytest.raises(DeviceError):
-            built({"A": 1})
-    cupy.poison = "\0"
-    assert built({"A": 1}).options[-1] == "-DA=1"
-
-
 def test_long_compilations_are_announced(fake, monkeypatch):
     cupy, said, done = fake(FakeCuPy()), [], Event()
     monkeypatch.setattr(loader, "SILENT_SECONDS", 0.01)

@@ -1,19 +1,14 @@
-"""Copies of matrices of any type and layout by one kernel, in emulation."""
+"""Copies of matrices of any type and layout by one kernel, on a GPU."""
 
 import numpy as np
 import pytest
-from device_emulation import emulated_device
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.row_copies import _FROM, as_rows, copy_rows
 
+pytestmark = pytest.mark.gpu
+
 TO = (np.float32, np.float16, np.int64)
-
-
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch):
-    with emulated_device(monkeypatch) as device:
-        yield device
 
 
 @pytest.mark.parametrize("to", TO, ids=lambda kind: kind.__name__)
@@ -32,7 +27,7 @@ def test_every_type_is_rounded_as_numpy_rounds_it(kind, to, rng):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (7,), (1, 1), (40, 3), (3, 2500)], ids=str)
-def test_layouts_of_both_sides_are_any(shape, rng, emulated):
+def test_layouts_of_both_sides_are_any(shape, rng):
     given = rng.normal(size=shape).astype(np.float32)
     wide = cupy().asarray(np.asfortranarray(np.repeat(given, 2, axis=-1)))
     wide = wide[:, ::2] if len(shape) > 1 else wide[::2]
@@ -43,7 +38,6 @@ def test_layouts_of_both_sides_are_any(shape, rng, emulated):
     assert not target.get()[1::2].any()
 
 
-def test_rows_that_are_as_they_should_be_are_not_copied(emulated):
+def test_rows_that_are_as_they_should_be_are_not_copied():
     rows = cupy().zeros((3, 4), np.float16)
     assert as_rows(rows, np.float16) is rows
-    assert not emulated.launches

@@ -1,26 +1,20 @@
-"""Chains of layers, ready to run: on an emulated device, and where there is a GPU."""
+"""Chains of layers, ready to run, on a GPU."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import chain as chunks
-from sparsenn.backends.cuda.sparse.chunks.tiling import stage_tilings
 from sparsenn.backends.cuda.sparse.resident import chain as resident
-from sparsenn.backends.cuda.sparse.resident import chunk_stages, packed
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Identity, ReLU, SparseLinear
+from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 
-WIDTHS = (100, 127, 60, 60, 90, 60, 40, 33)
 KERNELS = {"resident": resident.RESIDENT, "chunks": chunks.CHUNKS}
 
 
@@ -67,100 +61,6 @@ def check(chain, library, rng, layers, form, rows, counting=False):
     return found
 
 
-@pytest.fixture
-def emulated(monkeypatch):
-    with emulated_device(monkeypatch) as device:
-        yield device
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("form", ["dense", "csr", "iso"])
-@pytest.mark.parametrize(("capacity", "multiprocessors"), [(3, 24), (40, 2)], ids=["all at once", "many"])
-def test_a_chain_takes_any_rows_up_to_so_many(kernel, form, capacity, multiprocessors, rng, emulated):
-    import cupy
-
-    emulated.machine = replace(emulated.machine, multiprocessors=multiprocessors)
-    layers = layers_of(rng, WIDTHS)
-    chain = ready(cupy, kernel, layers, capacity, form)
-    for rows in (capacity, 1, 0, capacity - 1):
-        check(chain, cupy, rng, layers, form, rows)
-    assert chain.nbytes > 0
-
-
-def test_kernels_and_grouping_change_no_bit(rng, emulated):
-    import cupy
-
-    layers = layers_of(rng, WIDTHS[:4], Identity())
-    answers = set()
-    for kernel, form, droppable_from, deduplicate in (
-        ("resident", "iso", 0, True),
-        ("resident", "csr", 99, False),
-        ("resident", "dense", 0, False),
-        ("chunks", "iso", 99, False),
-        ("chunks", "dense", 99, False),
-    ):
-        chain = ready(cupy, kernel, layers, 40, form, droppable_from=droppable_from, deduplicate=deduplicate)
-        same = np.random.default_rng(5)
-        _, features = rows_of(same, "iso", 40, WIDTHS[0])
-        given = features.to_scipy().toarray() if form == "dense" else features
-        left = chain.run(placed(cupy, given), False)
-        answers.add(cupy.asnumpy(spread(left, None)).tobytes())
-    assert len(answers) == 1
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_what_was_counted(kernel, rng, emulated):
-    import cupy
-
-    layers = layers_of(rng, WIDTHS)
-    chain = ready(cupy, kernel, layers, 40, "iso")
-    check(chain, cupy, rng, layers, "iso", 40)
-    found = check(chain, cupy, rng, layers, "iso", 30, counting=True)
-    counts = chain.counts()
-    assert len(counts) == len(layers)
-    assert counts[0].rows == 30
-    assert (counts[-1].active_inputs, counts[-1].nonzeros) == (found.any(axis=1).sum(), np.count_nonzero(found))
-
-
-def test_a_run_on_another_stream_waits_for_the_one_before(rng, emulated):
-    import cupy
-
-    layers = layers_of(rng, WIDTHS[:3])
-    chain = ready(cupy, "chunks", layers, 5, "dense")
-    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
-    for stream in (first, first, second, first):
-        with stream:
-            check(chain, cupy, rng, layers, "dense", 5)
-    assert emulated.waits == [(second.ptr, first.ptr), (first.ptr, second.ptr)]
-
-
-def test_a_run_launches_each_layer_once(rng, emulated):
-    import cupy
-
-    chain = ready(cupy, "chunks", layers_of(rng, WIDTHS[:3]), 5, "dense")
-    emulated.launches.clear()
-    chain.run(cupy.asarray(np.ones((5, WIDTHS[0]), np.float32)), False)
-    assert emulated.launches == ["rows_to_tiles", "gather_chunks", "gather_chunks", "tiles_to_rows"]
-
-
-@pytest.mark.parametrize("turned", [False, True], ids=["last part first", "first part first"])
-@pytest.mark.parametrize("form", ["dense", "csr"])
-def test_parts_keep_out_of_each_others_rows(form, turned, rng, emulated, monkeypatch):
-    """A part goes through all layers before the next one begins: nothing is where that has its rows."""
-    import cupy
-
-    cut = row_slices.chunks
-    if turned:
-        monkeypatch.setattr(row_slices, "chunks", lambda *given: cut(*given)[::-1])
-    layers = layers_of(rng, (100, 300, 40, 33, 200, 20, 10))
-    chain = ready(cupy, "chunks", layers, 600, form)
-    emulated.launches.clear()
-    for rows in (600, 400, 33, 0):
-        check(chain, cupy, rng, layers, form, rows)
-    assert emulated.launches.count("gather_chunks") == (2 + 2 + 1) * len(layers), "600 and 400 rows go in two slices"
-    check(chain, cupy, rng, layers, form, 600, counting=True)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("widths", [(500, 600, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
 def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
@@ -196,16 +96,3 @@ def test_chains_on_a_gpu(kernel, form, widths, capacity, rng):
             check(chain, cupy, rng, layers, form, rows, counting=number == 2)
             if number == 2:
                 assert len(chain.counts()) == len(layers)
-
-
-def test_stages_are_laid_out_anew_where_rows_are_best_cut_otherwise(rng, emulated):
-    layers = layers_of(rng, WIDTHS[:3])
-    network = packed.pack_network(upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers]).layers)
-    sizes = [(layer.inputs, layer.outputs, layer.edges) for layer in layers]
-    found, tilings = {}, {}
-    for rows in (40, 44, 1000):
-        (found[rows],) = chunk_stages.laid_out(network, [(0, 2)], rows)
-        tilings[rows] = stage_tilings(rows, sizes, emulated.machine)
-        assert [weights.tiling.groups for weights in found[rows].weights] == [each.groups for each in tilings[rows]]
-    assert tilings[40] == tilings[44] != tilings[1000]
-    assert found[40] is found[44] is not found[1000]

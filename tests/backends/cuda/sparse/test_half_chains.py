@@ -1,4 +1,4 @@
-"""Chains whose rows are in half precision, of every kernel that has them: on an emulated device and on a GPU."""
+"""Chains whose rows are in half precision, of every kernel that has them: on a GPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,11 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from device_emulation import emulated_device
 
 from sparsenn import Session
 from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
@@ -44,9 +42,7 @@ CHUNKS = Way("chunks", partial(half_chunks.HalfChunkChain, "chunks_tf32"))
 ACTIVATIONS = [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()]
 KERNELS = (*tensor.KERNELS, *half_chunks.KERNELS)
 
-device = pytest.fixture(name="device")(lambda monkeypatch: next(emulated_device.__wrapped__(monkeypatch)))
 ways = pytest.mark.parametrize("way", [SINGLE, SPLIT, CHUNKS], ids=str)
-of_halves = pytest.mark.parametrize("way", [SINGLE, CHUNKS], ids=str)
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
@@ -91,190 +87,6 @@ def assert_near(found, right, allowed):
     largest = np.maximum(np.abs(right).max(axis=1, initial=0), 1e-30)
     assert found.shape == right.shape
     assert np.all(np.abs(found - right).max(axis=1, initial=0) <= allowed * largest)
-
-
-# ---- Emulated ----------------------------------------------------------------------------------------------------
-
-
-@ways
-@pytest.mark.parametrize(
-    ("widths", "rows", "share"),
-    [
-        ((5, 3), 1, 0.5),
-        ((100, 300, 150, 33), 200, 0.1),
-        ((64, 64), 20, 1.0),
-        ((40, 20, 10), 17, 0.0),
-        ((20, 4200, 8), 200, 0.05),
-    ],
-    ids=str,
-)
-def test_chains_in_emulation(device, way, widths, rows, share, rng):
-    layers = layers_of(rng, widths, share)
-    chain = ready(layers, way, rows)
-    given = rng.normal(size=(rows, widths[0])).astype(np.float32)
-    assert_near(run(chain, given), exact(layers, given), way.allowed * len(layers))
-    fewer = given[: rows // 2 + 1] * np.float32(1e5)
-    assert_near(run(chain, fewer), exact(layers, fewer), way.allowed * len(layers))
-
-
-@pytest.mark.parametrize("block", HALF_BLOCKS, ids=str)
-def test_a_block_tells_of_a_rows_largest_number_once_in_emulation(device, block, rng, monkeypatch):
-    """Warps that all raised it in global memory would wait for each other."""
-    only(block, monkeypatch)
-    layers, rows = layers_of(rng, (20, 600, 8), 0.1), 2 * block.rows - 5
-    chain = ready(layers, CHUNKS, rows)
-    given = rng.normal(size=(rows, 20)).astype(np.float32)
-    assert_near(run(chain, given), exact(layers, given), CHUNKS.allowed * len(layers))
-    groups = chain._weights[0].tiling.groups
-    assert groups > 1
-    assert device.raised["gather_chunks_half"] == 2 * block.rows * groups
-
-
-@pytest.mark.parametrize("turned", [False, True], ids=["last part first", "first part first"])
-@ways
-def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, monkeypatch, rng):
-    """A part goes through all layers before the next one begins: nothing is where that has its rows."""
-    cut = row_slices.chunks
-    if turned:
-        monkeypatch.setattr(row_slices, "chunks", lambda *given: cut(*given)[::-1])
-    layers = layers_of(rng, (300, 1500, 40, 33, 900, 20, 10), 0.05)
-    chain = ready(layers, way, 400)
-    given = rng.normal(size=(400, 300)).astype(np.float32)
-    device.launches.clear()
-    whole = run(chain, given)
-    assert_near(whole, exact(layers, given), way.allowed * len(layers))
-    kernel = "gather_chunks_half" if way is CHUNKS else "two_of_four"
-    assert device.launches.count(kernel) == 2 * (len(layers) - 1) + 1
-    for rows in (300, 70):
-        assert np.array_equal(run(chain, given[:rows]), whole[:rows])
-
-
-@pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)
-@pytest.mark.parametrize(
-    ("units", "left_over"),
-    [([0, 1, 2, 3, 4, 5, 7], []), ([0, 1, 3], []), ([8], [0, 1, 2, 3, 5, 9, 15]), ([7], [])],
-    ids=["one missing", "half a slab", "out of order", "one"],
-)
-def test_units_that_are_not_neighbours_in_emulation(device, way, units, left_over, monkeypatch, rng):
-    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (4, padded(np.arange(weights.shape[0]), UNIT)))
-    weights = np.zeros((16, UNIT, 9), np.float32)
-    weights[units, ::2] = rng.normal(size=(len(units), 4, 9))
-    weights[left_over] = rng.normal(size=(len(left_over), UNIT, 9))
-    layer = SparseLinear.from_scipy(from_dense(weights.reshape(128, -1)).to_scipy(), 0, Identity())
-    given = rng.normal(size=(20, 128)).astype(np.float32)
-    assert_near(run(ready([layer], way, 20), given), exact([layer], given), way.allowed)
-
-
-@ways
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-def test_any_activation_in_emulation(device, way, activation, rng):
-    layers = layers_of(rng, (20, 30, 9), 0.4, activation)
-    given = rng.normal(size=(20, 20)).astype(np.float32)
-    assert_near(run(ready(layers, way, 20), given), exact(layers, given), way.allowed * 2)
-
-
-@pytest.mark.parametrize("run_length", RUNS)
-@pytest.mark.parametrize("inputs", [100, 93, 3])
-@pytest.mark.parametrize(
-    ("way", "kind"),
-    [(SPLIT, np.float32), (SINGLE, np.float32), (SINGLE, np.float16)],
-    ids=["split", "single", "halves"],
-)
-def test_inputs_that_stay_together_in_emulation(device, way, kind, inputs, run_length, monkeypatch, rng):
-    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (run_length, order_inputs(weights, run_length)))
-    layers = layers_of(rng, (inputs, 70), 0.2)
-    given = rng.normal(size=(50, inputs)).astype(kind)
-    found = run(ready(layers, way, 50), given)
-    assert_near(found.astype(np.float32), exact(layers, given), way.allowed)
-
-
-@of_halves
-@pytest.mark.parametrize("width", [33, 32])
-def test_rows_of_halves_in_emulation(device, way, width, rng):
-    layers = layers_of(rng, (100, 70, width), 0.2)
-    given = rng.normal(size=(50, 100)).astype(np.float16)
-    found = run(ready(layers, way, 50), given)
-    assert found.dtype == np.float16
-    assert_near(found.astype(np.float32), exact(layers, given), way.allowed * 2)
-
-
-@ways
-def test_rows_of_any_size_in_emulation(device, way, rng):
-    layers = layers_of(rng, (48, 40, 30), 0.2, Identity())
-    layers = [SparseLinear(layer.weights, 0.0, Identity()) for layer in layers]
-    given = rng.normal(size=(40, 48)) * 10.0 ** np.linspace(-20, 30, 40)[:, None]
-    given = given.astype(np.float32)
-    assert_near(run(ready(layers, way, 40), given), exact(layers, given), way.allowed * 2)
-
-
-@ways
-def test_bits_do_not_depend_on_other_rows_in_emulation(device, way, rng):
-    layers = layers_of(rng, (90, 70, 40), 0.2)
-    given = rng.normal(size=(200, 90)).astype(np.float32)
-    whole = run(ready(layers, way, 200), given)
-    chain = ready(layers, way, 64)
-    parts = [run(chain, given[first : first + 50]) for first in range(0, 200, 50)]
-    assert np.array_equal(whole, np.concatenate(parts))
-
-
-@pytest.mark.parametrize("block", [block for block in HALF_BLOCKS if block.slots <= 64], ids=str)
-def test_bits_do_not_depend_on_the_block_in_emulation(device, block, monkeypatch, rng):
-    layers = layers_of(rng, (90, 70, 40), 0.2)
-    given = rng.normal(size=(70, 90)).astype(np.float32)
-    expected = run(ready(layers, CHUNKS, 70), given)
-    only(block, monkeypatch)
-    assert np.array_equal(run(ready(layers, CHUNKS, 70), given), expected)
-
-
-@ways
-def test_what_is_no_number_stays_in_its_row_in_emulation(device, way, rng):
-    layers = layers_of(rng, (30, 20, 10), 0.3, Identity())
-    given = rng.normal(size=(20, 30)).astype(np.float32)
-    right = exact(layers, given)
-    given[3, 5], given[7, 0] = np.inf, np.nan
-    with np.errstate(invalid="ignore", over="ignore"):
-        found = run(ready(layers, way, 20), given)
-    others = np.delete(np.arange(20), [3, 7])
-    assert_near(found[others], right[others], way.allowed * 2)
-    assert not np.isfinite(found[[3, 7]]).all(axis=1).any()
-    assert way is not CHUNKS or np.isnan(found[[3, 7]]).all()
-
-
-@ways
-def test_counts_in_emulation(device, way, rng):
-    layers = layers_of(rng, (30, 20, 10), 0.3)
-    chain, given = ready(layers, way, 20), rng.normal(size=(20, 30)).astype(np.float32)
-    found, counts = run(chain, given, counting=True), chain.counts()
-    assert np.array_equal(found, run(chain, given))
-    assert counts[0].active_inputs is None
-    assert (counts[1].active_inputs, counts[1].nonzeros) == (found.any(axis=1).sum(), np.count_nonzero(found))
-    assert [one.performed_edges for one in counts] == [20 * layer.edges for layer in layers]
-
-
-def test_weights_are_packed_once_for_all_devices(device, rng, monkeypatch):
-    layers, packed, real = layers_of(rng, (30, 20, 9), 0.3), [], tensor.pack
-    monkeypatch.setattr(tensor, "pack", lambda *given: packed.append(given) or real(*given))
-    rows = rng.normal(size=(5, 30)).astype(np.float32)
-    chains = [ready(layers, SPLIT, count) for count in (20, 20, 7)]
-    assert len(packed) == 2
-    assert len({run(chain, rows).tobytes() for chain in chains}) == 1
-    ready(layers, SINGLE, 20)
-    ready(layers, SPLIT, 20)
-    ready(layers[:1], SPLIT, 20)
-    ready([layers[0], *layers_of(rng, (20, 9), 0.3)], SPLIT, 20)
-    assert len(packed) == 2 + 2 + 1 + 2
-
-
-def test_a_bound_holds_for_every_row(device, rng):
-    layers = [*layers_of(rng, (30, 20), 0.3, Identity()), *layers_of(rng, (20, 9), 0.0), *layers_of(rng, (9, 9), 1.0)]
-    for layer, device_layer in zip(layers, uploaded(layers).layers, strict=True):
-        reach, offset, most = bound_of(device_layer)
-        sizes = np.abs(layer.weights.to_scipy().toarray().astype(np.float64)).sum(axis=0)
-        assert sizes.max() <= reach <= 1.00001 * sizes.max()
-        assert (offset, most) == (np.abs(layer.bias_vector()).max(), np.inf)
-
-
-# ---- On a GPU ----------------------------------------------------------------------------------------------------
 
 
 def precise(kernel):
@@ -351,3 +163,83 @@ def test_every_block_gives_the_same_bits_on_a_gpu(block, monkeypatch, rng):
     assert_near(expected, exact(layers, given), 2 * CHUNKS.allowed)
     only(block, monkeypatch)
     assert np.array_equal(run(ready(layers, CHUNKS, 700), given), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)
+@pytest.mark.parametrize(
+    ("units", "left_over"),
+    [([0, 1, 2, 3, 4, 5, 7], []), ([0, 1, 3], []), ([8], [0, 1, 2, 3, 5, 9, 15]), ([7], [])],
+    ids=["one missing", "half a slab", "out of order", "one"],
+)
+def test_units_that_are_not_neighbours_on_a_gpu(way, units, left_over, monkeypatch, rng):
+    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (4, padded(np.arange(weights.shape[0]), UNIT)))
+    weights = np.zeros((16, UNIT, 9), np.float32)
+    weights[units, ::2] = rng.normal(size=(len(units), 4, 9))
+    weights[left_over] = rng.normal(size=(len(left_over), UNIT, 9))
+    layer = SparseLinear.from_scipy(from_dense(weights.reshape(128, -1)).to_scipy(), 0, Identity())
+    given = rng.normal(size=(20, 128)).astype(np.float32)
+    assert_near(run(ready([layer], way, 20), given), exact([layer], given), way.allowed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("run_length", RUNS)
+@pytest.mark.parametrize("inputs", [100, 93, 3])
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [(SPLIT, np.float32), (SINGLE, np.float32), (SINGLE, np.float16)],
+    ids=["split", "single", "halves"],
+)
+def test_inputs_that_stay_together_on_a_gpu(way, kind, inputs, run_length, monkeypatch, rng):
+    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (run_length, order_inputs(weights, run_length)))
+    layers = layers_of(rng, (inputs, 70), 0.2)
+    given = rng.normal(size=(50, inputs)).astype(kind)
+    found = run(ready(layers, way, 50), given)
+    assert_near(found.astype(np.float32), exact(layers, given), way.allowed)
+
+
+@pytest.mark.gpu
+@ways
+def test_rows_of_any_size_on_a_gpu(way, rng):
+    layers = layers_of(rng, (48, 40, 30), 0.2, Identity())
+    layers = [SparseLinear(layer.weights, 0.0, Identity()) for layer in layers]
+    given = rng.normal(size=(40, 48)) * 10.0 ** np.linspace(-20, 30, 40)[:, None]
+    given = given.astype(np.float32)
+    assert_near(run(ready(layers, way, 40), given), exact(layers, given), way.allowed * 2)
+
+
+@pytest.mark.gpu
+@ways
+def test_what_is_no_number_stays_in_its_row_on_a_gpu(way, rng):
+    layers = layers_of(rng, (30, 20, 10), 0.3, Identity())
+    given = rng.normal(size=(20, 30)).astype(np.float32)
+    right = exact(layers, given)
+    given[3, 5], given[7, 0] = np.inf, np.nan
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = run(ready(layers, way, 20), given)
+    others = np.delete(np.arange(20), [3, 7])
+    assert_near(found[others], right[others], way.allowed * 2)
+    assert not np.isfinite(found[[3, 7]]).all(axis=1).any()
+    assert way is not CHUNKS or np.isnan(found[[3, 7]]).all()
+
+
+@pytest.mark.gpu
+@ways
+def test_counts_on_a_gpu(way, rng):
+    layers = layers_of(rng, (30, 20, 10), 0.3)
+    chain, given = ready(layers, way, 20), rng.normal(size=(20, 30)).astype(np.float32)
+    found, counts = run(chain, given, counting=True), chain.counts()
+    assert np.array_equal(found, run(chain, given))
+    assert counts[0].active_inputs is None
+    assert (counts[1].active_inputs, counts[1].nonzeros) == (found.any(axis=1).sum(), np.count_nonzero(found))
+    assert [one.performed_edges for one in counts] == [20 * layer.edges for layer in layers]
+
+
+@pytest.mark.gpu
+def test_a_bound_holds_for_every_row(rng):
+    layers = [*layers_of(rng, (30, 20), 0.3, Identity()), *layers_of(rng, (20, 9), 0.0), *layers_of(rng, (9, 9), 1.0)]
+    for layer, device_layer in zip(layers, uploaded(layers).layers, strict=True):
+        reach, offset, most = bound_of(device_layer)
+        sizes = np.abs(layer.weights.to_scipy().toarray().astype(np.float64)).sum(axis=0)
+        assert sizes.max() <= reach <= 1.00001 * sizes.max()
+        assert (offset, most) == (np.abs(layer.bias_vector()).max(), np.inf)

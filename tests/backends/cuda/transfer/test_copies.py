@@ -127,13 +127,6 @@ def test_sparse_rows_arrive_in_their_types(sizes, kind, chance):
         assert np.array_equal(left, right)
 
 
-@pytest.mark.parametrize(("size", "parts"), [(101, 3), (150, 3), (192, 3), (193, 4), (300, 6), (10_000, 159)])
-def test_threads_have_equally_much_to_do(size, parts):
-    most = transfer._part_bytes(size, PIECE_BYTES)
-    assert most <= PIECE_BYTES
-    assert -(-size // most) == parts
-
-
 def test_numbers_beyond_float32_become_infinite(cupy):
     found = []
     rows = np.full((10, 10), 1e60)
@@ -159,15 +152,6 @@ def test_the_first_rows_wait_for_nothing(cupy):
     cupy.queue(cupy.default, lambda: pytest.fail("work before need not end"))
     made.place_dense(rows)
     cupy.streams[1].synchronize()
-
-
-def test_one_part_travels_while_the_next_is_filled(cupy, monkeypatch):
-    monkeypatch.setattr(transfer, "thread_count", lambda: 1)
-    sizes, copy = [], cupy.copy
-    monkeypatch.setattr(cupy, "copy", lambda *how: (sizes.append(how[2]), copy(*how)))
-    Transfer().place_dense(np.ones((10, 14), np.float32))
-    assert sizes == [20] * 28
-    assert len(cupy.streams[1].queue) == 2 * 2 + 2  # two copies and their events; the piece's, and that of all
 
 
 def test_a_copy_to_the_host_that_fails_is_told(cupy):

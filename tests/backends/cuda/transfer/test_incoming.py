@@ -1,25 +1,20 @@
-"""Rows of other libraries on a GPU: taken as they are, and checked by a kernel that runs emulated."""
+"""Sparse rows on a GPU, checked by a kernel that runs emulated."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from device_emulation import emulated_device
 from emulation import emulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cpu.incoming import check_rows as check_on_host
-from sparsenn.backends.cuda.runtime import recorder, row_copies
-from sparsenn.backends.cuda.runtime.device import cupy as current_cupy
 from sparsenn.backends.cuda.transfer import incoming
-from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
-from sparsenn.formats import CSR, from_dense
+from sparsenn.errors import MatrixError, UnsortedError
+from sparsenn.formats import from_dense
 
 THREADS, PIECE = 32, 128
 
@@ -67,9 +62,6 @@ class OnDevice:
 
     def __init__(self, number):
         self.data = SimpleNamespace(device_id=number)
-
-
-# ---- Sparse rows, checked ---------------------------------------------------------------------------------------
 
 
 def matrix_of(seed, rows, width, ones):
@@ -246,202 +238,3 @@ def test_offsets_may_hold_anything(offsets, entries):
 def test_arrays_that_do_not_fit_together_are_refused(indptr, indices, values, told):
     with pytest.raises(MatrixError, match=told):
         incoming.check_rows(SparseRows((1, 4), indptr, indices, values))
-
-
-# ---- Rows of other libraries ------------------------------------------------------------------------------------
-
-
-class Tensor:
-    """An array of another library."""
-
-    def __init__(self, kind, number=0, refuses=False):
-        self.kind, self.number, self.refuses = kind, number, refuses
-
-    def __dlpack_device__(self):
-        return self.kind, self.number
-
-    @property
-    def __cuda_array_interface__(self):
-        raise RuntimeError("must not be asked: it needs a gradient")
-
-
-def from_dlpack(tensor):
-    if tensor.refuses:
-        raise BufferError("it needs a gradient; call detach()")
-    return OnDevice(tensor.number)
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    fake = SimpleNamespace(ndarray=OnDevice, from_dlpack=from_dlpack, asarray=lambda rows: OnDevice(rows.number))
-    monkeypatch.setattr(incoming, "cupy", lambda: fake)
-
-
-@pytest.mark.usefixtures("cupy")
-def test_rows_on_the_device_are_taken_as_they_are():
-    given_rows = OnDevice(1)
-    assert incoming.device_rows(given_rows, 1) is given_rows
-    for kind in (2, 13):  # device memory, managed memory
-        assert incoming.device_rows(Tensor(kind, 1), 1).data.device_id == 1
-    by_interface = SimpleNamespace(__cuda_array_interface__={}, number=1)
-    assert incoming.device_rows(by_interface, 1).data.device_id == 1
-
-
-@pytest.mark.usefixtures("cupy")
-def test_rows_on_the_host_are_none():
-    ones = from_dense(np.ones((2, 2)))
-    for rows in (np.ones((2, 2)), ones, ones.to_scipy(), [[1.0]], Tensor(1), Tensor(3)):
-        assert incoming.device_rows(rows, 0) is None
-
-
-class Placed(np.ndarray):
-    """An array that says where it lies, as CuPy's do."""
-
-    data = SimpleNamespace(device_id=0)
-
-
-class Sparse:
-    """A matrix of CuPy's, over arrays of NumPy."""
-
-    __module__ = "cupyx.scipy.sparse._base"
-
-    def __init__(self, matrix, **changed):
-        self.format, self.shape = matrix.format, matrix.shape
-        for name in ("data", "row", "col", "indptr", "indices", "offsets"):
-            if hasattr(matrix, name):
-                setattr(self, name, np.asarray(changed.get(name, getattr(matrix, name))).view(Placed))
-
-    def tocsr(self):
-        raise AssertionError("CuPy follows any index")
-
-
-def sorted_by_kernels(matrix):
-    """As the device's `coo_to_csr`: of entries that one place has, one stays, and the row ends with zeros."""
-    count = matrix.shape[0]
-    indices, values = np.zeros_like(matrix.columns), np.zeros_like(matrix.values)
-    indptr = np.searchsorted(np.sort(matrix.rows), np.arange(count + 1))
-    for row in range(count):
-        here = np.flatnonzero(matrix.rows == row)[::-1]
-        columns, first = np.unique(matrix.columns[here], return_index=True)
-        slots = slice(indptr[row], indptr[row] + columns.size)
-        indices[slots], values[slots] = columns, matrix.values[here[first]]
-    return CSR(matrix.shape, indptr, indices, values)
-
-
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "dia"])
-def test_sparse_matrices_of_cupy_become_sparse_rows(form, times, monkeypatch, rng):
-    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
-    places = np.resize(rng.choice(30, 12, replace=False), 12 * times)
-    matrix = sp.coo_array((rng.normal(size=places.size), (places // 6, places % 6)), shape=(5, 6))
-    rows = incoming.device_rows(Sparse(matrix.asformat(form) if form != "coo" else matrix), 0)
-    assert rows.values.dtype == np.float64
-    assert rows.indices.size == (12 * times if form == "coo" else 12)
-    summed = sp.csr_array((rows.values, rows.indices, rows.indptr), shape=rows.shape)
-    np.testing.assert_allclose(summed.toarray(), matrix.toarray())
-    if form == "coo":
-        order = np.argsort(places, kind="stable")
-        assert np.array_equal(rows.values, matrix.data[order])
-        assert np.array_equal(rows.indices, places[order] % 6)
-
-
-def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at(monkeypatch):
-    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
-    roomy = Sparse(sp.eye_array(4, format="csc"), indices=[0, 1, 2, 3, 99], data=[1.0, 1, 1, 1, np.nan])
-    rows = incoming.device_rows(roomy, 0)
-    assert (rows.indices.tolist(), rows.values.tolist()) == ([0, 1, 2, 3], [1.0] * 4)
-
-
-def test_diagonals_of_cupy_may_be_wider_than_the_matrix_and_reach_beyond(monkeypatch, rng):
-    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
-    matrix = sp.dia_array((rng.random((5, 9)), [-7, -2, 0, 3, 5]), shape=(4, 6))
-    rows = incoming.device_rows(Sparse(matrix), 0)
-    found = sp.csr_array((rows.values, rows.indices, rows.indptr), shape=rows.shape)
-    assert np.array_equal(found.toarray(), matrix.toarray())
-
-
-def test_entries_in_order_are_not_sorted_again(monkeypatch):
-    monkeypatch.setattr(incoming, "coo_to_csr", sorted_by_kernels)
-    monkeypatch.setattr(incoming, "cupy", lambda: Numpy(ndarray=OnDevice, argsort=None))
-    for form in ("csc", "coo", "dia"):
-        assert incoming.device_rows(Sparse(sp.eye_array(4).asformat(form)), 0).indices.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("form", "changed", "told"),
-    [
-        ("csc", {"indices": [0, 1, 2, 9]}, r"indices run from 0 to 9, outside 0\.\.3"),
-        ("csc", {"indptr": [0, 1, 2, 3, 99]}, "indptr must hold 5 offsets that rise from 0 to at most 4"),
-        ("coo", {"row": [0, 1, 2, 4]}, r"rows run from 0 to 4, outside 0\.\.3"),
-        ("coo", {"col": [0, 1, 2]}, "each entry takes a row, a column and a value"),
-        ("dia", {"offsets": [0, 1]}, "offsets must hold a number for each of the 1 diagonals"),
-    ],
-)
-def test_wild_matrices_of_cupy_are_refused(form, changed, told):
-    with pytest.raises(MatrixError, match=told):
-        incoming.device_rows(Sparse(sp.eye_array(4).asformat(form), **changed), 0)
-
-
-@pytest.mark.usefixtures("cupy")
-def test_rows_on_another_gpu_are_refused():
-    by_interface = SimpleNamespace(__cuda_array_interface__={}, number=2)
-    elsewhere = Sparse(sp.eye_array(4, format="csc"))
-    elsewhere.indices = OnDevice(2)
-    for rows in (OnDevice(2), Tensor(2, 2), elsewhere, by_interface):
-        with pytest.raises(UsageError, match=r"rows .* cuda:2, .* cuda:0"):
-            incoming.device_rows(rows, 0)
-
-
-@pytest.mark.usefixtures("cupy")
-def test_rows_that_their_library_keeps_are_refused_in_its_words():
-    with pytest.raises(InputError, match=r"a Tensor, .* gradient"):
-        incoming.device_rows(Tensor(2, refuses=True), 0)
-
-
-# ---- Matrices, and outputs as sparse rows -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("keep_half", [True, False])
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.uint8])
-def test_a_matrix_is_of_a_type_that_kernels_take(kind, keep_half):
-    rows = np.arange(12).reshape(3, 4).astype(kind)
-    found = incoming.matrix(rows, keep_half)
-    assert found.dtype == (np.float16 if keep_half and kind == np.float16 else np.float32)
-    assert np.array_equal(found, rows)
-    assert (found is rows) == (found.dtype == kind)
-    assert incoming.matrix(rows.T, keep_half).flags.c_contiguous
-
-
-@contextmanager
-def emulated_to_csr():
-    """The device on which `to_cupy_csr` runs, whose matrices become SciPy's."""
-
-    def csr_matrix(parts, shape):
-        return sp.csr_matrix(tuple(part.get() for part in parts), shape)
-
-    with pytest.MonkeyPatch.context() as patch, emulated_device(patch):
-        patch.setattr(incoming, "cupy", current_cupy)
-        patch.setattr(incoming, "THREADS", 64)
-        patch.setattr(incoming, "as_rows", row_copies.as_rows)
-        patch.setattr(incoming, "launch", recorder.launch)
-        patch.setattr(incoming, "import_module", lambda name: SimpleNamespace(csr_matrix=csr_matrix))
-        yield
-
-
-@settings(deadline=None, max_examples=30)
-@given(matrices, st.sampled_from([np.float32, np.float16]))
-def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix, kind):
-    dense = matrix.to_scipy().toarray().astype(kind)
-    with emulated_to_csr():
-        found, expected = incoming.to_cupy_csr(current_cupy().asarray(dense)), from_dense(dense).to_scipy()
-    assert isinstance(found, sp.csr_matrix)
-    assert found.shape == expected.shape
-    for name in ("indptr", "indices", "data"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-        assert getattr(found, name).dtype == getattr(expected, name).dtype
-
-
-def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch):
-    monkeypatch.setattr(incoming, "MOST_ENTRIES", 8)
-    with emulated_to_csr(), pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
-        incoming.to_cupy_csr(current_cupy().asarray(np.ones((3, 3), np.float32)))

@@ -202,6 +202,16 @@ def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, 
     assert np.array_equal(session(cupy.eye(4, dtype=np.float32)).get(), np.eye(4))  # the device goes on
 
 
+def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at():
+    import cupy
+
+    matrix = in_form("csc", sp.eye_array(4, dtype=np.float32))
+    matrix.indices = cupy.asarray([0, 1, 2, 3, 99], np.int32)
+    matrix.data = cupy.asarray([1, 1, 1, 1, np.nan], np.float32)
+    rows = incoming.fetch_rows(incoming.device_rows(matrix, 0))
+    assert (rows.indices.tolist(), rows.values.tolist()) == ([0, 1, 2, 3], [1.0] * 4)
+
+
 @pytest.mark.parametrize("offset", [9, 1 - 2**31, 2**31 - 1])
 def test_diagonals_of_cupy_that_lie_outside_are_empty(offset):
     import cupy
@@ -242,6 +252,14 @@ def test_dense_rows_become_sparse_ones(shape, rng):
         for name in ("indptr", "indices", "data"):
             assert getattr(found, name).dtype == getattr(expected, name).dtype
             assert np.array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(incoming, "MOST_ENTRIES", 8)
+    with pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
+        incoming.to_cupy_csr(cupy.ones((3, 3), np.float32))
 
 
 def test_numbers_are_looked_at_batch_by_batch(rng):

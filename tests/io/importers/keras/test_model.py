@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +21,11 @@ from keras_files import (
     write_functional,
     write_legacy,
 )
-from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
-from sparsenn.errors import FileFormatError, SparseNNError
+from sparsenn.errors import FileFormatError
 from sparsenn.io import from_keras, is_model, read_model
 from sparsenn.io.importers.keras.model import read_keras
-from sparsenn.layers import Conv2d, Flatten, MaxPool2d, SparseLinear
 
 MODELS = Path(__file__).parent / "models"
 WRITERS = {"keras": write_archive, "h5": write_legacy}
@@ -58,27 +54,6 @@ def check(path: Path, name: str, rows: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize("name", ["rows", "images", "sequences", "functional"])
 def test_models_that_keras_saved(name: str, suffix: str, tmp_path: Path) -> None:
     check(saved(name, suffix, tmp_path), name, lambda inputs: np.moveaxis(inputs, -1, 1))
-
-
-@DEVICES
-@pytest.mark.parametrize("suffix", WRITERS)
-@pytest.mark.parametrize("name", RIGHT)
-def test_real_pruned_networks(shared_data: Path, tmp_path: Path, name: str, suffix: str, device: str) -> None:
-    images, labels = images_and_labels(shared_data, name)
-    arrays = list(real_weights(shared_data, name).values())
-    shape: tuple[int, ...] = (28, 28)
-    if name.startswith("lenet300"):
-        layers = [dense(weight.T, bias, "relu") for weight, bias in zip(arrays[:4:2], arrays[1:4:2], strict=True)]
-        layers = [flatten(), *layers, dense(arrays[4].T, arrays[5])]
-    else:
-        shape = (28, 28, 1)
-        first, second = (conv2d(arrays[at].transpose(2, 3, 1, 0), arrays[at + 1]) for at in (0, 2))
-        pixels_first = arrays[4].reshape(500, 50, 4, 4).transpose(2, 3, 1, 0).reshape(800, 500)
-        layers = [first, max_pool(2), second, max_pool(2), flatten(), dense(pixels_first, arrays[5], "relu")]
-        layers.append(dense(arrays[6].T, arrays[7]))
-    network = from_keras(WRITERS[suffix](tmp_path / f"model.{suffix}", shape, layers))
-    assert {type(each) for each in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
-    assert (Session(network, device=device)(images).argmax(axis=1) == labels).sum() == RIGHT[name]
 
 
 KERNEL, BIAS = np.arange(6.0).reshape(2, 3).astype(np.float32), np.ones(3, np.float32)
@@ -181,30 +156,6 @@ def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
         np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("excitation", ["dense", "convolution"])
-def test_squeeze_and_excitation(tmp_path: Path, excitation: str, rng: np.random.Generator) -> None:
-    """A factor for each channel, from its mean, held against NumPy."""
-    one, other, gate = rng.standard_normal((3, 2, 2)).astype(np.float32)
-    reshape = layer("Reshape", target_shape=(1, 1, 2))
-    connected = layer("Dense", {"kernel": gate, "bias": BIAS[:2]}, units=2, use_bias=True, activation="sigmoid")
-    pixel = layer("Conv2D", {"kernel": gate[None, None]}, **PIXELS, activation="sigmoid")
-    layers = [
-        layer("Conv2D", {"kernel": one[None, None]}, **PIXELS, activation="relu"),
-        layer("GlobalAveragePooling2D"),
-        *((connected, reshape) if excitation == "dense" else (reshape, pixel)),
-        layer("Multiply"),
-        layer("Conv2D", {"kernel": other[None, None]}, **PIXELS, activation="linear"),
-    ]
-    taken = [["input"], ["l1"], ["l2"], ["l3"], ["l4", "l1"], ["l5"]]
-    network = from_keras(write_functional(tmp_path / "model.keras", (4, 3, 2), layers, taken))
-    images = rng.standard_normal((5, 4, 3, 2)).astype(np.float32)
-    first = np.maximum(images @ one, 0)
-    sums = first.mean((1, 2)) @ gate + (BIAS[:2] if excitation == "dense" else 0)
-    expected = (first / (1 + np.exp(-sums))[:, None, None]) @ other
-    found = Session(network, device="reference")(images)
-    np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 1)])
 @pytest.mark.parametrize("first", [flatten(), layer("Reshape", target_shape=(12,))])
 def test_inputs_that_are_flattened_first_keep_their_order(tmp_path: Path, first: Any, shape: tuple[int, ...]) -> None:
@@ -216,20 +167,6 @@ def test_inputs_that_are_flattened_first_keep_their_order(tmp_path: Path, first:
     inputs = np.arange(5.0 * width).reshape(5, *shape).astype(np.float32)
     for given in (inputs, inputs.reshape(5, width)):
         np.testing.assert_array_equal(Session(network, device="reference")(given), inputs.reshape(5, width) @ kernel)
-
-
-@pytest.mark.parametrize("suffix", WRITERS)
-def test_no_change_of_bytes_gives_anything_but_a_network_or_an_error(tmp_path: Path, suffix: str) -> None:
-    whole = WRITERS[suffix](tmp_path / f"whole.{suffix}", (2,), [dense(KERNEL, BIAS), RELU]).read_bytes()
-    chance = random.Random(5)
-    path = tmp_path / f"changed.{suffix}"
-    for _ in range(300):
-        changed = bytearray(whole)
-        for _ in range(chance.randint(1, 4)):
-            changed[chance.randrange(len(changed))] = chance.randrange(256)
-        path.write_bytes(bytes(changed[: chance.choice([len(changed), chance.randrange(len(changed))])]))
-        with suppress(SparseNNError):
-            from_keras(path)
 
 
 def test_hdf5_files_of_keras_are_models(tmp_path: Path) -> None:

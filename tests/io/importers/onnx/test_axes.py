@@ -280,6 +280,24 @@ def test_numbers_of_images_at_constant_places(nodes: list[Any], kinds: list[type
         assert [type(layer) for layer in network] == [Conv2d, *kinds, Conv2d]
 
 
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("after", ["BatchNormalization", "Relu", "Clip", "Mul", "Add", "Conv"])
+def test_a_pool_that_comes_first_in_a_concatenation(pool: str, after: str) -> None:
+    whole = pool.startswith("Global")
+    attributes: dict[str, Any] = {} if whole else {"kernel_shape": [2, 2], "strides": [2, 2]}
+    other = {"strides": [6, 6], "kernel_shape": [1, 1]} if whole else {"strides": [2, 2], "kernel_shape": [1, 1]}
+    numbers = {name: normal(5) for name in ("s", "b", "m")} | {"v": np.abs(normal(5)) + 1, "c": normal(5, 1, 1)}
+    taken = {"BatchNormalization": ["s", "b", "m", "v"], "Clip": ["low"], "Mul": ["c"], "Add": ["c"], "Conv": ["G"]}
+    nodes = [
+        node(pool, "x", to="p", **attributes),
+        node("Conv", "x", "F", to="f", **other),
+        node("Concat", "p", "f", to="k", axis=1),
+        node(after, "k", *taken.get(after, [])),
+    ]
+    constants = {**numbers, "F": normal(3, 2, 1, 1), "G": normal(4, 5, 1, 1), "low": np.float32(-0.5)}
+    check(model(nodes, ["n", 2, 6, 6], **constants), normal(3, 2, 6, 6))
+
+
 def test_heads_of_a_detector_are_joined() -> None:
     nodes, heads = [node("Conv", "x", "F", to="a"), node("Conv", "a", "G", to="b", strides=[2, 2])], []
     for name in "ab":

@@ -15,7 +15,6 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
-from sparsenn.engine.steps import WHOLE, Measured, bucket_of_choice
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
@@ -225,17 +224,6 @@ def test_outputs_are_those_of_onnx_runtime(name: str, options: dict[str, Any]) -
         assert close(numbers_of(found), expected(model, inputs))
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_onnx_runtime_takes_cut_graphs_as_a_whole(name: str) -> None:
-    model = GRAPHS[name]()
-    inputs, session = inputs_of(model, 5), Session(from_onnx(model), device="cpu")
-    rows, layers = as_rows(model, inputs), len(session._compiled.merged.network)
-    whole = Measured(((0, layers, "onnxruntime"),), 1e-6)
-    session._compiled.choices[bucket_of_choice(len(rows)), "dense"] = {WHOLE: whole}
-    assert session.plan(rows).kernel.name == "onnxruntime"
-    assert close(numbers_of(session(rows)), expected(model, inputs))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", GRAPHS)
 def test_outputs_on_a_gpu_are_those_of_onnx_runtime(name: str) -> None:
@@ -265,13 +253,6 @@ def test_inputs_by_name() -> None:
     assert close(Session(from_onnx(model), device="cpu")(**inputs), expected(model, inputs))
 
 
-def test_the_reference_computes_the_same() -> None:
-    model = unet()
-    inputs = inputs_of(model, 2)
-    found = Session(from_onnx(model), device="reference")(as_rows(model, inputs))
-    assert close(numbers_of(found), expected(model, inputs))
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_files_hold_foreign_layers(name: str, tmp_path: Path) -> None:
     model = GRAPHS[name]()
@@ -283,21 +264,6 @@ def test_files_hold_foreign_layers(name: str, tmp_path: Path) -> None:
     copies.append(from_onnx(tmp_path / "model.onnx"))
     for copy in copies:
         assert close(numbers_of(Session(copy, device="cpu")(rows)), want)
-
-
-def test_places_in_a_table_that_were_written_as_floats_are_read_again(tmp_path: Path) -> None:
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"], axis=0),
-        node("Reshape", ["e", "rows"], ["f"]),
-        node("Gemm", ["f", "w"], ["y"]),
-    ]
-    constants = [weights("table", 2, 4), weights("w", 12, 4, density=0.3), whole("rows", -1, 12)]
-    model = graph(nodes, constants, {"ids": ["n", 3]}, {"y": ["n", 4]})
-    ids = np.random.default_rng(1).integers(0, 2, (5, 3))
-    to_onnx(from_onnx(model), tmp_path / "again.onnx")
-    again = from_onnx(tmp_path / "again.onnx")
-    assert [layer.operators for layer in foreign_of(again)]
-    assert close(Session(again, device="cpu")(ids.astype(np.float32)), expected(model, {"ids": ids}))
 
 
 def test_a_file_with_damaged_tensors_is_refused(tmp_path: Path) -> None:
@@ -500,11 +466,6 @@ def test_without_onnx_runtime_the_package_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(InputError, match="need the package onnxruntime"):
         from_onnx(normalised())
-
-
-def test_plans_say_what_onnx_runtime_computes() -> None:
-    plan = Session(from_onnx(normalised()), device="cpu").plan(np.zeros((3, 20), np.float32))
-    assert "ONNX Runtime computes layers 2 (LpNormalization) on the CPU, in float32." in str(plan)
 
 
 def test_errors_of_onnx_runtime_are_a_line() -> None:

@@ -262,12 +262,6 @@ def test_constants_around_a_convolution(pads: list[int]) -> None:
     assert kinds(network) == ([Conv2d, Conv2d] if any(pads) else [Conv2d])
 
 
-def test_the_mean_of_pixels() -> None:
-    check(model([node("ReduceMean", "x", axes=[2, 3], keepdims=0)], ["n", 2, 3, 4]), normal(3, 2, 3, 4))
-    proto = model([node("ReduceMean", "x", "axes")], ["n", 2, 3, 4], 18, axes=np.array([-2, -1]))
-    check(proto, normal(3, 2, 3, 4))
-
-
 # ---- Movements ------------------------------------------------------------------------------------------------------
 
 
@@ -360,21 +354,6 @@ def test_residual_sums() -> None:
     check(model([*inner, node("Sum", "c")], ["n", 5], W=W, V=V), normal(4, 5))
 
 
-def test_residual_blocks_of_images() -> None:
-    filters = {"F": normal(4, 2, 3, 3), "G": normal(4, 4, 3, 3), "H": normal(4, 2, 1, 1)}
-    made = [
-        node("Conv", "x", "F", to="a", pads=[1, 1, 1, 1], strides=[2, 2]),
-        node("Relu", "a", to="b"),
-        node("Conv", "b", "G", to="c", pads=[1, 1, 1, 1]),
-        node("Conv", "x", "H", to="d", strides=[2, 2]),
-        node("Add", "c", "d", to="e"),
-        node("Relu", "e", to="f"),
-        node("GlobalAveragePool", "f"),
-    ]
-    network = check(model(made, ["n", 2, 8, 6], **filters), normal(3, 2, 8, 6))
-    assert sum(isinstance(layer, Conv2d) for layer in network) == 3
-
-
 def test_products() -> None:
     weights = {"W": normal(5, 5), "V": normal(5, 5)}
     inner = [node("MatMul", "x", "W", to="a"), node("Sigmoid", "a", to="b"), node("MatMul", "x", "V", to="c")]
@@ -448,16 +427,6 @@ def test_what_several_take_is_computed_once() -> None:
     weights = {f"W{number}": normal(3 + 2 * number, 2) for number in range(12)}
     network = check(model(nodes, ["n", 3], **weights), normal(4, 3))
     assert sum(isinstance(layer, Linear) for layer in network) == 13  # the first with an identity for its own output
-
-
-@pytest.mark.parametrize(
-    ("pads", "opset"), [([0, 0, 1, 2, 0, 0, 3, 0], 17), ([0, 0, 1, 0, 0, 0, 0, 2], 10), ([0, 0, 0, 0, 0, 0, 1, 1], 17)]
-)
-def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
-    numbers = np.array(pads)
-    pad = node("Pad", "x", pads=pads, to="p") if opset < 11 else node("Pad", "x", "pads", to="p")
-    constants = {"F": normal(3, 2, 3, 3), **({} if opset < 11 else {"pads": numbers})}
-    check(model([pad, node("Conv", "p", "F")], ["n", 2, 5, 4], opset, **constants), normal(3, 2, 5, 4))
 
 
 # ---- Refused --------------------------------------------------------------------------------------------------------

@@ -42,23 +42,22 @@ class Block:
     Parameters
     ----------
     normalises_last : whether sums are normalised, as in BERT, or what is added, as in ViT.
-    is_old : whether GELU and normalisation are written out, as exporters did before opset 17.
     """
 
-    def __init__(self, normalises_last: bool, is_old: bool) -> None:
-        self.rng, self.is_old = np.random.default_rng(0), is_old
+    def __init__(self, normalises_last: bool) -> None:
+        self.rng = np.random.default_rng(0)
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.shape("heads", 0, 0, HEADS, WIDTH // HEADS)
         self.shape("whole", 0, 0, WIDTH)
-        for name, number in (("scale", (WIDTH // HEADS) ** -0.5), ("two", 2.0), ("root", 2**0.5), ("one", 1.0),
-                             ("half", 0.5), ("small", 1e-5)):  # fmt: skip
-            self.constant(name, np.float32(number))
+        self.constant("scale", np.float32((WIDTH // HEADS) ** -0.5))
         source = "x"
         attended = self.attention(source if normalises_last else self.normalised(source, "n1"))
         first = self.node("Add", source, attended)
         first = self.normalised(first, "n1") if normalises_last else first
-        hidden = self.gelu(self.linear(first if normalises_last else self.normalised(first, "n2"), "up", 4 * WIDTH))
+        hidden = self.node(
+            "Gelu", self.linear(first if normalises_last else self.normalised(first, "n2"), "up", 4 * WIDTH)
+        )
         last = self.node("Add", first, self.linear(hidden, "down", WIDTH, 4 * WIDTH))
         self.node("Identity", self.normalised(last, "n2") if normalises_last else last, name="y")
 
@@ -67,8 +66,7 @@ class Block:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", LENGTH, WIDTH]) for name in ("x", "y")
         ]
         made = helper.make_graph(self.nodes, "block", described[:1], described[1:], self.constants)
-        opset = 13 if self.is_old else 20
-        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
         onnx.checker.check_model(model)
         return model
 
@@ -94,18 +92,7 @@ class Block:
 
     def normalised(self, source: str, name: str) -> str:
         scale, shift = self.vector(f"{name}/scale", WIDTH, 1.0), self.vector(f"{name}/shift", WIDTH)
-        if not self.is_old:
-            return self.node("LayerNormalization", source, scale, shift, axis=-1)
-        centred = self.node("Sub", source, self.node("ReduceMean", source, axes=[-1]))
-        variance = self.node("ReduceMean", self.node("Pow", centred, "two"), axes=[-1])
-        deviation = self.node("Sqrt", self.node("Add", variance, "small"))
-        return self.node("Add", self.node("Mul", self.node("Div", centred, deviation), scale), shift)
-
-    def gelu(self, source: str) -> str:
-        if not self.is_old:
-            return self.node("Gelu", source)
-        gate = self.node("Add", self.node("Erf", self.node("Div", source, "root")), "one")
-        return self.node("Mul", self.node("Mul", source, gate), "half")
+        return self.node("LayerNormalization", source, scale, shift, axis=-1)
 
     def attention(self, source: str) -> str:
         def heads(name: str, *perm: int) -> str:
@@ -117,11 +104,7 @@ class Block:
         return self.linear(self.node("Reshape", mixed, "whole"), "out", WIDTH)
 
 
-BLOCKS = {
-    f"{name}{', written out' * is_old}": Block(normalises_last, is_old).model()
-    for name, normalises_last in (("ViT", False), ("BERT", True))
-    for is_old in (False, True)
-}
+BLOCKS = {"ViT": Block(normalises_last=False).model(), "BERT": Block(normalises_last=True).model()}
 
 
 def rows_of(count: int) -> Array:

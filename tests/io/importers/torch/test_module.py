@@ -5,18 +5,16 @@ from __future__ import annotations
 import importlib
 from collections import namedtuple
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 from torch_modules import Called, check, settled
 
 from sparsenn.engine import Session
 from sparsenn.errors import InputError
 from sparsenn.io import from_torch
-from sparsenn.layers import Add, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, Multiply, PerPosition, SparseLinear
+from sparsenn.layers import Add, Conv2d, LayerNorm, Linear, Multiply, PerPosition, SparseLinear
 from sparsenn.layers.activation import HardSwish, Mish, SiLU
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -328,30 +326,6 @@ def test_a_gated_mlp() -> None:
     assert sum(isinstance(layer, Multiply) for layer in network) == 2
 
 
-class SqueezeAndExcitation(nn.Module):
-    """A factor for each channel, from its mean, by convolutions or by fully connected layers."""
-
-    def __init__(self, channels: int, connected: bool) -> None:
-        super().__init__()
-        kind: Any = nn.Linear if connected else lambda inputs, outputs: nn.Conv2d(inputs, outputs, 1)
-        self.first, self.second, self.connected = kind(channels, 2), kind(2, channels), connected
-
-    def forward(self, images: Any) -> Any:
-        means = functional.adaptive_avg_pool2d(images, 1)
-        if self.connected:
-            means = means.view(images.shape[0], images.shape[1])
-        factors = torch.sigmoid(self.second(torch.relu(self.first(means))))
-        return factors.view(images.shape[0], -1, 1, 1) * images if self.connected else images * factors
-
-
-@pytest.mark.parametrize("connected", [False, True])
-def test_squeeze_and_excitation(connected: bool) -> None:
-    inner = nn.Sequential(nn.Conv2d(2, 4, 3), SqueezeAndExcitation(4, connected), nn.ReLU(), nn.Conv2d(4, 3, 1))
-    network = check(settled(inner), (2, 7, 6))
-    assert sum(isinstance(layer, Multiply) for layer in network) == 1
-    check(SqueezeAndExcitation(2, connected), (2, 7, 6))
-
-
 class Perceptron(nn.Module):
     """What follows attention in a transformer."""
 
@@ -462,35 +436,6 @@ def test_what_no_layer_computes_is_refused(make: Callable[[], Any], example: Any
     with pytest.raises(InputError, match=message) as raised:
         from_torch(module, example)
     assert "\n" not in str(raised.value)
-
-
-def lenet(arrays: dict[str, Any]) -> Any:
-    """A real network as PyTorch's modules."""
-    sizes = [part.shape for name, part in arrays.items() if "weight" in name]
-    if len(sizes[0]) == 2:
-        layers = [nn.Linear(inputs, outputs) for outputs, inputs in sizes]
-        module = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))[:-1]
-    else:
-        layers = [nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5), nn.Linear(800, 500), nn.Linear(500, 10)]
-        first, second, third, fourth = layers
-        module = nn.Sequential(
-            *(nn.Unflatten(1, (1, 28, 28)), first, nn.MaxPool2d(2), second, nn.MaxPool2d(2)),
-            *(nn.Flatten(), third, nn.ReLU(), fourth),
-        )
-    for what in ("weight", "bias"):
-        for layer, array in zip(layers, (part for name, part in arrays.items() if what in name), strict=True):
-            getattr(layer, what).data = torch.from_numpy(array).float()
-    return module
-
-
-@DEVICES
-@pytest.mark.parametrize("name", RIGHT)
-def test_real_pruned_networks(shared_data: Path, name: str, device: str) -> None:
-    images, labels = images_and_labels(shared_data, name)
-    network = from_torch(lenet(real_weights(shared_data, name)))
-    assert {type(layer) for layer in network} <= {SparseLinear, Conv2d, MaxPool2d, Flatten}
-    found = Session(network, device=device)(torch.from_numpy(images))
-    assert int((found.argmax(dim=1).numpy() == labels).sum()) == RIGHT[name]
 
 
 @pytest.mark.parametrize(

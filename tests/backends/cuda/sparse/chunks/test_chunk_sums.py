@@ -3,12 +3,14 @@
 Halves are multiplied by scaled halves, exactly; tensor cores cut what does not fit off a sum.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel, fma
 
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
-from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
+from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.teams import TEAM, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
@@ -37,10 +39,13 @@ def problem(rng, outputs, degrees):
     return rows, weights, rng.normal(size=outputs).astype(np.float32)
 
 
-def laid_out(weights, bias, block, chunk):
+def laid_out(weights, bias, block, chunk, machine=H200):
     sparse = CSC.from_scipy(from_dense(weights).to_scipy())
     tiling = Tiling(block, -(-bias.size // block.slots), chunk)
-    return chunk_weights(sparse, bias, tiling, H200, teams_of_weights(sparse) if block.teams else None)
+    chunked = chunk_weights(sparse, bias, tiling, machine, teams_of_weights(sparse) if block.teams else None)
+    assert 2 <= chunked.stages <= 8
+    assert chunked.stages * chunked.stage_bytes <= room(machine, block)
+    return chunked
 
 
 def launched(rows, weights, bias, block, chunk):
@@ -150,6 +155,13 @@ def test_inputs_that_a_group_does_not_read_are_left_out(block, rng):
     for chunk in (20, 100):
         assert laid_out(weights, bias, block, chunk).runs[:, 2].sum() < width
         assert_bits(launched(rows, weights, bias, block, chunk), expected)
+
+
+def test_a_chunk_whose_edges_do_not_fit_is_made_smaller(rng):
+    weights = rng.random((200, 120), dtype=np.float32) + 1
+    tight = replace(H200, block_bytes=150 << 10)
+    chunked = laid_out(weights, np.zeros(120, np.float32), BlockShape(8, 8, 15, 1), 200, tight)
+    assert chunked.tiling.chunk < 50
 
 
 @pytest.mark.parametrize("vector", [1, 2, 4, 8])

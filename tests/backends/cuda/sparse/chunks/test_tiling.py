@@ -56,42 +56,6 @@ def test_every_number_of_rows_has_a_tiling(tile_rows, monkeypatch):
         assert found.block.rows == tile_rows
 
 
-RECORDED = [
-    (60_000, (1024, 1024, 32 * 1024), (8, 8, 19), 7),
-    (60_000, (4096, 4096, 839_497), (8, 8, 19), 27),
-    (20_000, (4096, 4096, 32 * 4096), (4, 14, 27), 11),
-    (10_000, (16384, 16384, 2_684_710), (4, 14, 27), 45),
-    (10_000, (16384, 16384, 32 * 16384), (2, 28, 27), 22),
-    (1000, (1024, 1024, 52_510), (4, 8, 15), 16),
-    (1, (1024, 1024, 5200), (1, 8, 7), 132),
-]
-"""Rows, and a layer; the shape and groups that were fastest on an H200."""
-
-
-@pytest.mark.parametrize(("rows", "shape", "block", "groups"), RECORDED)
-def test_recorded_layers_are_cut_as_was_fastest(rows, shape, block, groups):
-    (found,) = shared_tilings(rows, [shape], H200)
-    assert (found.block.vector, found.block.outputs, found.block.warps) == block
-    assert found.groups == groups
-
-
-CHALLENGE = [
-    ([(1024, 1024, 2 * 1024)] * 3, (4, 16), 5),
-    ([(1024, 1024, 30 * 1024)] * 3, (8, 8), 9),
-    ([(4096, 4096, 2 * 4096)] * 3, (2, 32), 9),
-    ([(4096, 4096, 30 * 4096)] * 6, (4, 16), 18),
-    ([(16384, 16384, 32 * 16384)] * 3, (2, 32), 35),
-]
-"""Layers of the challenge's stages that are computed in tiles, merged and as they are; likewise."""
-
-
-@pytest.mark.parametrize(("shapes", "block", "groups"), CHALLENGE)
-def test_stages_of_the_challenge_are_cut_as_was_fastest(shapes, block, groups):
-    for found in stage_tilings(60_000, shapes, H200):
-        assert (found.block.vector, found.block.outputs) == block
-        assert found.groups == groups
-
-
 @given(st.integers(0, 100_000), shapes_of_layers, machines, st.data())
 def test_teams_are_for_layers_that_all_have_some_and_for_many_rows(rows, shapes, machine, data):
     teams = [data.draw(st.integers(0, max(1, outputs))) for _, outputs, _ in shapes]

@@ -1,14 +1,16 @@
-"""The rungs of the first story of conv2d on a GPU against a float64 convolution; and which convolutions they take."""
+"""The rungs of conv2d's first two stories on a GPU against a float64 convolution; and which convolutions they take."""
 
 import numpy as np
 import pytest
 from convolutions import assert_near_conv2d, reference_conv2d
 
-from sparsenn.backends.cuda.conv import upload_conv
+from sparsenn.backends.cuda.conv import Geometry, upload_conv
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.studies.conv2d import LADDER
+from sparsenn.studies.conv2d.products import float32 as products
+from sparsenn.studies.gemm.tiling import TILINGS, Cut
 
 ORDER = [
     "conv_baseline",
@@ -22,8 +24,10 @@ ORDER = [
 ]
 ORDER += ["conv_streamed", "conv_register_tiled"]
 ENTRIES = LADDER.rungs["cuda"][: len(ORDER)]
+NAMES = ("conv_naive", "conv_coalesced", "conv_block_tiled", "conv_shared_tiled", "conv_vectorized", "conv_library")
+PRODUCTS = [rung for rung in LADDER.rungs["cuda"] if rung.name in NAMES]
 
-entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+entries = pytest.mark.parametrize("entry", [*ENTRIES, *PRODUCTS], ids=lambda entry: entry.name)
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 
 
@@ -35,6 +39,15 @@ def test_both_layers_fit_every_rung_and_one_of_all_kinds_fits_the_general_ones(m
     general = Conv2d(np.ones((10, 3, 3, 4)), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2)
     taken = [entry.name for entry in ENTRIES if entry.why_not(machine, general, (6, 9, 11)) is None]
     assert taken == [*ORDER[:3], "conv_streamed"]
+
+
+def test_groups_and_sizes_beyond_counting_are_refused(rng):
+    layer = Conv2d(rng.normal(size=(4, 2, 3, 3)), None, ReLU(), groups=2)
+    huge = Geometry(1, 65_536, 65_536, 1, (1, 1))
+    for entry in PRODUCTS:
+        assert "2 groups" in entry.why_not(H200, layer, (4, 9, 9))
+        assert entry.why_not(H200, Conv2d(layer.weights, None, ReLU(), stride=2, dilation=2), (2, 9, 9)) is None
+    assert "an image would have 4,294,967,296 numbers" in products.fits(huge)
 
 
 AWKWARD = [
@@ -54,6 +67,11 @@ AWKWARD = [
     ((8, 12, 10), (8, 3, 3), 3, {"stride": 3, "padding": 2, "groups": 8}),
     ((2, 20, 20), (3, 5, 5), 2, {"stride": 2, "dilation": (3, 1)}),
     ((1, 12, 12), (3, 7, 7), 0, {}),
+    ((8, 14, 14), (70, 3, 3), 2, {"padding": 1}),
+    ((16, 11, 7), (33, 3, 2), 5, {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}),
+    ((24, 6, 5), (130, 3, 3), 2, {"padding": 4, "stride": 3}),
+    ((2, 4, 4), (3, 4, 4), 300, {}),
+    ((5, 3, 40), (4, 1, 40), 3, {}),
 ]
 ACTIVATIONS = [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()]
 
@@ -79,7 +97,7 @@ def assert_right(found, layer, images, precision, **steps):
 
 
 def cases():
-    for entry in ENTRIES:
+    for entry in (*ENTRIES, *PRODUCTS):
         for image, filters, count, steps in AWKWARD:
             layer = random_layer(np.random.default_rng(0), image, filters, **steps)
             if entry.why_not(H200, layer, image) is None:
@@ -120,7 +138,7 @@ def test_rung_puts_every_number_in_its_place(entry, image, filters):
 
 
 @pytest.mark.gpu
-@entries
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_rung_takes_one_layer_after_another(entry, rng):
     """What is kept of a layer, and what lies in constant memory, must not serve another of its geometry."""
     images = rng.normal(size=(40, 2, 15, 15)).astype(np.float32)
@@ -136,3 +154,17 @@ def test_rung_takes_one_layer_after_another(entry, rng):
     cupy().cuda.Device(0).synchronize()
     for number, found in outputs:
         assert_right(cupy().asnumpy(found), layers[number], images, entry.precision)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tiling", TILINGS, ids=lambda tiling: f"{tiling.rows}x{tiling.columns}")
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("case", [AWKWARD[5], *AWKWARD[17:19]], ids=str)
+def test_every_tiling_with_every_number_of_parts(tiling, parts, case, monkeypatch, rng):
+    image, filters, count, steps = case
+    layer, images = random_layer(rng, image, filters, **steps), rng.normal(size=(count, *image)).astype(np.float32)
+    tiles = -(-int(np.prod(layer.weights.shape[1:])) // 8)
+    deep = -(-tiles // parts)
+    monkeypatch.setattr(products, "cut_for", lambda *_: Cut(tiling, deep, -(-tiles // deep)))
+    vectorized = next(rung for rung in PRODUCTS if rung.launch is products.launch_vectorized)
+    assert_right(run(vectorized, layer, images), layer, images, "float32", **steps)
