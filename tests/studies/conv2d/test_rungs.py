@@ -166,5 +166,5 @@ def test_every_tiling_with_every_number_of_parts(tiling, parts, case, monkeypatc
     tiles = -(-int(np.prod(layer.weights.shape[1:])) // 8)
     deep = -(-tiles // parts)
     monkeypatch.setattr(products, "cut_for", lambda *_: Cut(tiling, deep, -(-tiles // deep)))
-    vectorized = next(rung for rung in PRODUCTS if rung.launch is products.launch_vectorized)
+    vectorized = next(rung for rung in PRODUCTS if rung.name == "conv_vectorized")
     assert_right(run(vectorized, layer, images), layer, images, "float32", **steps)

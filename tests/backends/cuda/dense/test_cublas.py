@@ -123,7 +123,7 @@ def test_what_is_rounded_is_what_was_asked_for(kernel, rng):
 @kernels
 def test_a_launch_can_be_captured(kernel, rng):
     cp = cupy()
-    layers = layers_of(rng, (783, 301, 10), Tanh())
+    layers = layers_of(rng, (783, 301, 10), [Tanh(), Identity()])
     stack = upload_dense(0, layers)
     for rows in (300, 4000):  # which are padded
         features = cp.asarray(rng.normal(size=(rows, 783)).astype(np.float32))
