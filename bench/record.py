@@ -215,7 +215,7 @@ def run_of(words: Sequence[str]) -> tuple[Run, list[Case], list[str]]:
     parser = argparse.ArgumentParser(prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name][1]}")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cases with these names or beginnings")
-    parser.add_argument("--limit", type=float, default=3600.0, help="begin no case after so many seconds")
+    parser.add_argument("--limit", type=float, default=3600.0, help="begin no case after this time in seconds")
     parser.add_argument("--add", action="store_true", help="add to the cases that the same commit recorded")
     parser.add_argument("--data", type=Path, default=DATA, help="folder that holds mnist, networks and the like")
     if table.device:

@@ -16,7 +16,7 @@ def assert_captured(launch: Callable[[], Any], launched_there: bool = False) -> 
 
     Parameters
     ----------
-    launched_there : whether the first launch is on the stream that is captured, too.
+    launched_there : whether the first launch is also on the stream that is captured.
     """
     cp = cupy()
     stream = cp.cuda.Stream(non_blocking=True)

@@ -65,7 +65,7 @@ class _Work(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What a device has made of a piece; the outputs where they are wanted."""
+    """A piece that a device has computed; with its outputs where they are wanted."""
 
     result: Result
     outputs: Array | None

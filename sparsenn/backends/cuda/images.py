@@ -66,7 +66,7 @@ class _ImageProgram:
         self._many = program(source, MANY=(1,), **choices)
 
     def kernel(self, name: str, nbytes: int, **defines: int) -> Any:
-        """Return one kernel for so many bytes of features."""
+        """Return one kernel for features of a size in bytes."""
         is_many = nbytes > MANY_BYTES
         return (self._many if is_many else self._few).kernel(name, MANY=int(is_many), **defines)
 

@@ -73,7 +73,7 @@ def infer(
     Raises
     ------
     UsageError
-        Dask is not installed, or what is given is none of the above.
+        Dask is not installed, or network or rows are none of the above.
     SparseNNError
         As reading and `Session` do.
     """

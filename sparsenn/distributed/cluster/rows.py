@@ -1,4 +1,4 @@
-"""Rows as a Dask array, of which a block is what a task is given: the rows themselves, or a file and their numbers."""
+"""Rows as a Dask array, each block of which is the rows themselves, or a file and the rows' numbers in it."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from sparsenn.runtime.workers import chunks
 class Rows(NamedTuple):
     """Rows of inputs, wherever they are.
 
-    lazy : returns them as a Dask array, in blocks of so many rows; a Dask array keeps its own.
+    lazy : returns them as a Dask array, in blocks of a number of rows; a Dask array stays in its own.
     """
 
     is_sparse: bool
     lazy: Callable[[int], Any]
 
 
-def rows_of(given: Any, width: int) -> Rows:
+def rows_of(rows: Any, width: int) -> Rows:
     """Return rows that can be cut for tasks.
 
-    given : a NumPy array, a SciPy sparse matrix, `CSR`, a Dask array, or the path of a file that
+    rows : a NumPy array, a SciPy sparse matrix, `CSR`, a Dask array, or the path of a file that
         `sparsenn.io.tables.row_source` reads.
     width : numbers of a row that the network takes.
     """
     dask_array = sys.modules.get("dask.array")  # which takes long to import, and has been where rows are of it
-    if dask_array is not None and isinstance(given, dask_array.Array):
-        _check_shape(given.shape, width)
-        whole = given.rechunk(dict.fromkeys(range(1, given.ndim), -1))
-        array = whole if given.ndim == 2 else whole.reshape(given.shape[0], width)
+    if dask_array is not None and isinstance(rows, dask_array.Array):
+        _check_shape(rows.shape, width)
+        whole = rows.rechunk(dict.fromkeys(range(1, rows.ndim), -1))
+        array = whole if rows.ndim == 2 else whole.reshape(rows.shape[0], width)
         return Rows(not isinstance(array._meta, np.ndarray), lambda size: array)
-    if hasattr(given, "tocsr"):
-        given = CSR.from_scipy(given, np.float64 if given.dtype == np.float64 else np.float32)
-    if isinstance(given, CSR | np.ndarray):
-        _check_shape(given.shape, width)
-        cut = given.slice_groups if isinstance(given, CSR) else lambda first, last: given[first:last]
-        return Rows(isinstance(given, CSR), lambda size: _in_blocks(cut, given.shape[0], width, size))
-    if not isinstance(given, str | os.PathLike):
+    if hasattr(rows, "tocsr"):
+        rows = CSR.from_scipy(rows, np.float64 if rows.dtype == np.float64 else np.float32)
+    if isinstance(rows, CSR | np.ndarray):
+        _check_shape(rows.shape, width)
+        cut = rows.slice_groups if isinstance(rows, CSR) else lambda first, last: rows[first:last]
+        return Rows(isinstance(rows, CSR), lambda size: _in_blocks(cut, rows.shape[0], width, size))
+    if not isinstance(rows, str | os.PathLike):
         raise UsageError(
-            f"the rows are {kind_of(given)}; give a NumPy array, a SciPy matrix, CSR, a Dask array or a path"
+            f"the rows are {kind_of(rows)}; give a NumPy array, a SciPy matrix, CSR, a Dask array or a path"
         )
-    path = Path(os.path.abspath(given))  # noqa: PTH100  not resolved: workers may have other links
+    path = Path(os.path.abspath(rows))  # noqa: PTH100  not resolved: workers may have other links
     with opened_rows(path, width) as source:
         count, is_sparse = source.rows, source.sparse
     if count is None:

@@ -20,7 +20,7 @@ from sparsenn.formats import Array
 
 MAX_COPIED_BYTES = 128 << 20  # of rows that a graph copies to its own memory
 MAX_UNCOPIED_SECONDS = 5e-3
-"""Of work on more rows than that, up to which graphs are bound to addresses: they save tens of microseconds of queueing
+"""The time of work on more rows up to which graphs are bound to addresses: they save tens of microseconds of queueing
 before the first kernel begins, and hold the memory of hidden values."""
 
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly

@@ -106,7 +106,7 @@ def chain_kernel(
 ) -> SparseKernel:
     """Describe the kernel of chains, with `number_bytes` for a number of the rows between layers.
 
-    In half precision, its `seconds` take `row_bytes`, too: bytes of a number of the outer rows.
+    In half precision, its `seconds` also take `row_bytes`: bytes of a number of the outer rows.
     """
     return SparseKernel(
         name=name,
