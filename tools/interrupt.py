@@ -298,8 +298,8 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
         if number == signal.SIGKILL and verb.adds and found != right:
             for name in found:
                 (work / name).unlink()
-        for path in temporaries(work):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in temporaries(work):  # of which one may hold another
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         again = "is there already" if found == right else None
         code = ended(started(verb, work, log))
         said = log.read_text(errors="replace")

@@ -98,7 +98,10 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
             raise FileExistsError(errno.EEXIST, "is a file")
         with _temporary(target if exists else target.parent) as staging:
             staging.mkdir()
-            yield staging
+            try:
+                yield staging
+            except ResourceError as error:  # which names the folder that files will be in
+                raise ResourceError(str(error).replace(f"{staging}{os.sep}", f"{Path(folder)}{os.sep}")) from error
             if not exists:
                 staging.rename(target)
                 return

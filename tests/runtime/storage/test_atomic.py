@@ -201,6 +201,7 @@ def test_impossible_folders(tmp_path: Path, name: str, reason: str) -> None:
 HALF = """
 import signal, sys
 from sparsenn.runtime import storage
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which processes in the background ignore
 with getattr(storage, sys.argv[2])(sys.argv[1]) as temporary:
     file = temporary / "half" if temporary.is_dir() else temporary
     file.write_text("half")

@@ -265,7 +265,7 @@ HOSTILE = {
     "short": "does not hold what its shape",
     "double": "two initialisers are called 'W'",
     "opset": "of version 1000",
-    "old": "of version 6",
+    "old": "has version 6",
     "inputs": "no input that is not a constant",
     "sizes": "only that of rows may be open",
     "texts": "not a tensor of numbers",
