@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
@@ -183,7 +184,8 @@ def from_weights(
             image = size if image is None else image
         else:
             steps = layers
-        return check_rounding(_applied(inputs(image, _HINT, sparse_below), groups, steps, order).network())
+        with np.errstate(all="ignore"):  # numbers that are not finite are refused where they would become weights
+            return check_rounding(_applied(inputs(image, _HINT, sparse_below), groups, steps, order).network())
     except FileFormatError:
         raise
     except InputError as error:

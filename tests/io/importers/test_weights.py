@@ -181,6 +181,7 @@ def test_square_matrices_lie_as_told_or_as_names_say(square: dict[str, Any]) -> 
         ({"a.weight": FIRST, "b.weight": SECOND}, {"layers": ["a"]}, "the layers leave out b"),
         ({"a.weight_orig": FIRST, "a.weight_mask": BIAS}, {}, r"a: a mask of shape \(5,\) for a weight of shape"),
         ({"a.weight": np.full((2, 3), np.nan)}, {}, "a: the weights hold NaN"),
+        ({"a.weight": FIRST, "a.bias": np.full(5, 0x7F800001, np.int32).view(np.float32)}, {}, "a: .* NaN"),
         ({"a.weight": np.array([["x", "y"]])}, {}, "array a.weight holds no real numbers|array a.weight holds"),
     ],
 )

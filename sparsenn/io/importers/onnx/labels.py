@@ -22,7 +22,7 @@ def labels_of(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
         return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
     attributes = (attribute for attribute in node.attribute if attribute.name in _LABELS)
     lists = (onnx.helper.get_attribute_value(attribute) for attribute in attributes)
-    return tuple(_text(label) for labels in lists for label in labels)
+    return tuple(_text(label) for labels in lists if isinstance(labels, list) for label in labels)
 
 
 def with_numeric_outputs(model: Any) -> Any:

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 from sparsenn import ForeignLayer, Session, from_onnx, read_model
 from sparsenn.errors import InputError
+from sparsenn.io.importers.onnx.labels import labels_of
 
 pytestmark = pytest.mark.usefixtures("foreign_layers")
 
@@ -84,6 +85,13 @@ def test_a_map_alone_is_its_numbers() -> None:
     network = from_onnx(classifier([0, 1, 2], outputs=("shares",)))
     assert [type(layer) for layer in network] == [ForeignLayer]
     np.testing.assert_allclose(Session(network, device="cpu")(ROWS), expected([0, 1, 2])[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("damaged", [{}, {"type": onnx.AttributeProto.INT, "i": 3}], ids=["empty", "one number"])
+def test_labels_that_are_no_list_are_none(damaged: dict[str, int]) -> None:
+    node = helper.make_node("LinearClassifier", ["x"], ["label"], domain="ai.onnx.ml")
+    node.attribute.add(name="classlabels_ints", **damaged)
+    assert labels_of(node, {}) == ()
 
 
 def test_texts_alone_are_refused() -> None:
