@@ -58,7 +58,8 @@ class _ImageProgram:
     """Kernels that run between convolutions: for few features, with as much shared memory as convolutions have.
 
     A multiprocessor becomes idle before its first cache is divided in another way. For many features, the cache is as
-    large as can be: it has to have room for all numbers that are on their way there.
+    large as can be: it has to have room for all numbers that are on their way there. Both are compiled, with another
+    `MANY` each, as a division belongs to a compiled kernel.
     """
 
     def __init__(self, source: str, **choices: Any) -> None:

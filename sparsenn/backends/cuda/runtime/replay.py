@@ -297,9 +297,9 @@ class UncopiedReplay(DeviceReplay):
         """Return None, after the first call ready for `launch` where work is short enough, and memory suffices."""
         if self._is_refused or recorded() or cupy().cuda.get_current_stream().is_capturing():
             return
-        self._is_refused = True  # a second time
+        self._is_refused = True  # from now on: it is tried once
         try:
-            if _seconds(lambda: run(rows)) <= MAX_UNCOPIED_SECONDS:
+            if _timed(lambda: run(rows)) <= MAX_UNCOPIED_SECONDS:  # once, as it may take long
                 self._work = _Work()
                 self.likes = Like.of(rows), Like.of(self._work.queue(run, rows)[0])
         except _failures():
@@ -374,11 +374,16 @@ def _copy(target: int, source: int, size: int, stream: Any) -> None:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    stream, seconds = cupy().cuda.get_current_stream(), list[float]()
+    seconds = list[float]()
     while len(seconds) < MIN_RUNS or sum(seconds) < MIN_SECONDS:
-        stream.synchronize()
-        start = time.perf_counter()
-        call()
-        stream.synchronize()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(_timed(call))
     return min(seconds)
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    stream = cupy().cuda.get_current_stream()
+    stream.synchronize()
+    start = time.perf_counter()
+    call()
+    stream.synchronize()
+    return time.perf_counter() - start

@@ -37,7 +37,8 @@ class Doubling:
 def doubled(monkeypatch, request):
     """An emulated device, the layers, their replay, which is found to be faster, and their repeated call."""
     seconds = (1e-3 / number for number in itertools.count(1))  # ever less
-    monkeypatch.setattr(replay, "_seconds", lambda call: next(seconds))
+    for name in ("_seconds", "_timed"):
+        monkeypatch.setattr(replay, name, lambda call: next(seconds))
     monkeypatch.setattr(replay, "ALIGNED", 1)
     with emulated_device(monkeypatch) as device:
         layers, replayed, like = Doubling(device), request.param(SHAPE), features_of(0)
@@ -134,7 +135,8 @@ def test_a_replay_that_was_dropped_is_of_no_use(doubled):
 @pytest.mark.parametrize("seconds", [60e-3, 1e-9], ids=["long work", "no graph is faster"])
 def test_launches_are_queued_where_there_is_no_graph(doubled, monkeypatch, seconds):
     _, layers, replayed, call = doubled
-    monkeypatch.setattr(replay, "_seconds", lambda call: seconds)
+    for name in ("_seconds", "_timed"):
+        monkeypatch.setattr(replay, name, lambda call: seconds)
     found = [call(features_of(number)) for number in range(4)]
     for number, each in enumerate(found):
         assert_doubled(each, number)
@@ -192,23 +194,3 @@ def test_the_stream_of_tensors(monkeypatch):
         with caller_arrays.stream_of(rows, 2):
             pass
     assert used == [79, "left"]
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-def test_addresses_of_tensors(monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(caller_arrays, "current_stream_of", lambda like, device: None)
-    like = torch.rand(4, 8)
-    tensors = caller_arrays.Tensors(like, -1)  # PyTorch's number of the host
-    assert tensors.address(like) == like.data_ptr()
-    others = like[:, ::2], like.double(), like[:3], torch.nn.Parameter(like), like.to_sparse(), like.numpy(), None
-    assert not any(map(tensors.address, others))
-    assert not torch.func.vmap(lambda rows: torch.tensor(tensors.address(rows)))(torch.rand(2, 4, 8)).any()
-    negative = torch.complex(like, like).conj().imag
-    assert [tensors.are_numbers(each) for each in (like, negative, like.clone().requires_grad_())] == [1, 0, 0]
-    with torch.autograd.forward_ad.dual_level():
-        assert not tensors.are_numbers(torch.autograd.forward_ad.make_dual(like, like))
-    outputs, address = tensors.new(np.zeros((4, 3), np.float16), like)
-    assert (outputs.dtype, tuple(outputs.shape), outputs.data_ptr()) == (torch.float16, (4, 3), address)
-    outputs, address = tensors.again(outputs)
-    assert (outputs.dtype, tuple(outputs.shape), outputs.data_ptr()) == (torch.float16, (4, 3), address)

@@ -3,7 +3,7 @@
 // Idea      Such a number has all bits of its exponent set, so that its bits without the sign are larger than all others'.
 //           Threads that find one store a 1 in pinned memory of the host, which nobody else writes to; where all numbers
 //           are finite, nothing goes there. A thread has 16 bytes a load on their way, LOADS at a time. Blocks that start
-//           first take the end: whoever read the numbers before left that in the cache.
+//           first take the end: a kernel that has just read the numbers read that last, and the cache still has it.
 // Layout    numbers (count,), the bits of floating-point numbers of BITS bits. found: one word, 0 at first.
 // Needs     blocks of THREADS threads; the grid covers the numbers in pieces of PIECE bytes.
 #include "common.cuh"
