@@ -125,15 +125,29 @@ def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
 @pytest.mark.gpu
 @NOT_FINITE
 @pytest.mark.parametrize("inputs", [62, 64])
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_the_kernel_that_reads_rows_scans_them(precision: str, inputs: int, value: float) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "precision", "kind"),
+    [
+        ("two_of_four_float32", "float32", np.float32),
+        ("two_of_four_float16", "float16", np.float16),
+        ("fused_fma", "float32", np.float32),
+        ("tensor_float32", "float32", np.float32),
+        ("tensor_tf32", "tf32", np.float32),
+        ("tensor_half", "float16", np.float16),
+        ("tensor_half", "float16", np.float32),
+    ],
+)
+def test_the_kernel_that_reads_rows_scans_them(
+    kernel: str, precision: str, kind: type, inputs: int, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import cupy
 
-    kind = np.dtype(precision)
+    monkeypatch.setattr(images, "_NOT_FINITE", None)  # no scan of its own
     weights = sp.random_array((inputs, 128), density=0.2, format="csc", dtype=np.float32, rng=0)
-    network = Network.from_scipy([weights])
+    is_sparse = kernel.startswith("two_of_four")
+    network = Network.from_scipy([weights]) if is_sparse else Network((Linear(weights.toarray()),))
     rows = cupy.ones((150, inputs), kind)
-    with Session(network, device="cuda", kernel=f"two_of_four_{precision}", precision=precision) as session:
+    with Session(network, device="cuda", kernel=kernel, precision=precision) as session:
         for row, column in ((0, 0), (149, inputs - 1), (77, 13)):
             for _ in range(4):
                 session(rows)

@@ -198,6 +198,7 @@ def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **othe
         chosen.shared_bytes,
         (given.rows, stack.widths[-1]),
         (*images, np.int64(given.rows)),
+        scans=True,
     )
 
 
@@ -227,7 +228,8 @@ def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
     most = machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device)
     blocks = min(-(-given.rows // size), most)
     outputs = given.rows, stack.widths[-1]
-    return Ready(kernel, (blocks,), (FMA_THREADS,), shared, outputs, (laid_out, np.int64(given.rows)))
+    arguments = laid_out, np.int64(given.rows)
+    return Ready(kernel, (blocks,), (FMA_THREADS,), shared, outputs, arguments, scans=True)
 
 
 def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:

@@ -14,6 +14,7 @@ from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch as queue
+from sparsenn.backends.cuda.runtime.row_scan import taken_scan
 from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ShapeError, UsageError
@@ -97,11 +98,13 @@ class Ready:
     shared_bytes: int
     outputs: tuple[int, int]  # shape of the outputs, whose numbers are of the features' type
     arguments: tuple[Any, ...]  # that follow features and outputs
+    scans: bool = False  # whether its last argument is the place for a scan of the features
 
     def __call__(self, features: Array) -> Array:
         """Queue the launch on the current stream and return the outputs."""
         outputs: Array = cupy().ndarray(self.outputs, features.dtype)
-        arguments = (features, outputs, *self.arguments)
+        scan = (taken_scan(features),) if self.scans else ()
+        arguments = (features, outputs, *self.arguments, *scan)
         queue("mlp", self.kernel, self.grid, self.threads, *arguments, shared_bytes=self.shared_bytes)
         return outputs
 

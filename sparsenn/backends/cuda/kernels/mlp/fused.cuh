@@ -113,6 +113,17 @@ struct FloatRegisters {
 #pragma unroll
         for (int i = 0; i < 4; ++i) share[i] = at[tile][m][i];
     }
+    // A number that is not finite times 0 is no number.
+    __device__ __forceinline__ bool are_finite() const {
+        float seen[4] = {};
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; ++m)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) seen[i] = fmaf(at[tile][m][i], 0.0f, seen[i]);
+        return (seen[0] + seen[1]) + (seen[2] + seen[3]) == 0.0f;
+    }
 };
 
 // COUNT neighbouring numbers of a row, zeros beyond its end or where the row is not there.
@@ -357,6 +368,7 @@ struct Tiles {
     const Input* features;
     Output* outputs;
     int64 rows;
+    unsigned* not_finite;  // set to 1 if a number of the features is not; may be null
     int count, step;  // tiles
     Image<Precision> image;
     int lane;
@@ -388,6 +400,7 @@ struct Tiles {
         for (; tile < count; tile += step) {
             Watch watch{0};
             typename Precision::template Inputs<tiles_of(WIDTH[0])> in;
+            if (not_finite != nullptr && !raw.rows_of.are_finite()) *not_finite = 1;
             raw.begin(in);
             from<0>(in, tile, raw, watch);
             finish(tile, watch);
@@ -402,11 +415,11 @@ struct Tiles {
 template <class Precision>
 __device__ __forceinline__ Tiles<Precision> tiles(const typename Precision::Input* features,
                                                   typename Precision::Output* outputs, int64 rows,
-                                                  const unsigned char* shared) {
+                                                  unsigned* not_finite, const unsigned char* shared) {
     const int count = static_cast<int>((rows + 16 * ROW_TILES - 1) / (16 * ROW_TILES));
     const int step = gridDim.x * (blockDim.x / WARP);
     const int lane = threadIdx.x % WARP;
-    return {features, outputs, rows, count, step, {shared}, lane, true};
+    return {features, outputs, rows, not_finite, count, step, {shared}, lane, true};
 }
 
 __device__ __forceinline__ int first_tile() { return blockIdx.x + gridDim.x * (threadIdx.x / WARP); }

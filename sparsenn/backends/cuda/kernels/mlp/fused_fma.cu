@@ -6,6 +6,7 @@
 // Layout    features and outputs row-major float32. Inputs of a layer lie in shared memory by column, ROWS + 4 floats
 //           each, so that rows are read 4 at a time. Image of the weights: for each layer (inputs, outputs padded to
 //           4), row-major; then the biases, padded alike; then the clips. Without STAGED it stays in global memory.
+//           not_finite: set to 1 if a number of the features is not; may be null.
 // Needs     blocks of THREADS threads; shared memory for two layers' inputs, and for the image if STAGED.
 // Before    tuned_large, the last of the ladder for one network.
 // Changes   any widths; a number from shared memory serves 4 or 8 multiply-adds instead of one. For 72-64-64-4 a row
@@ -139,7 +140,8 @@ __device__ __forceinline__ const float* layers(const float* image, float* inputs
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-    mlp(const float* __restrict__ features, float* __restrict__ outputs, const float* __restrict__ image, int64 rows) {
+    mlp(const float* __restrict__ features, float* __restrict__ outputs, const float* __restrict__ image, int64 rows,
+        unsigned* not_finite) {
     extern __shared__ __align__(16) float memory[];
     constexpr int INPUTS = WIDTH[0], OUTPUTS = WIDTH[LAYERS];
     float* here = memory + (STAGED ? IMAGE : 0);
@@ -147,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         for (int i = threadIdx.x; i < IMAGE / 4; i += THREADS)
             reinterpret_cast<float4*>(memory)[i] = __ldg(reinterpret_cast<const float4*>(image) + i);
     const int64 step = static_cast<int64>(gridDim.x) * ROWS;
+    float seen = 0.0f;  // no number, once a number of the features times 0 is none
     for (int64 first = static_cast<int64>(blockIdx.x) * ROWS; first < rows; first += step) {
         const float* source = features + first * INPUTS;
         const int there = static_cast<int>(rows - first < ROWS ? rows - first : ROWS);
@@ -155,6 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                 const int row = i % ROWS, column = i / ROWS * 4;
                 float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 if (row < there) four = __ldg(reinterpret_cast<const float4*>(source + row * INPUTS + column));
+                seen = fmaf(four.x, 0.0f, fmaf(four.y, 0.0f, fmaf(four.z, 0.0f, fmaf(four.w, 0.0f, seen))));
                 here[column * STRIDE + row] = four.x;
                 here[(column + 1) * STRIDE + row] = four.y;
                 here[(column + 2) * STRIDE + row] = four.z;
@@ -163,7 +167,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         } else {
             for (int i = threadIdx.x; i < ROWS * INPUTS; i += THREADS) {
                 const int row = i % ROWS, column = i / ROWS;
-                here[column * STRIDE + row] = row < there ? __ldg(source + row * INPUTS + column) : 0.0f;
+                const float number = row < there ? __ldg(source + row * INPUTS + column) : 0.0f;
+                seen = fmaf(number, 0.0f, seen);
+                here[column * STRIDE + row] = number;
             }
         }
         __syncthreads();
@@ -172,4 +178,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
             outputs[first * OUTPUTS + i] = found[i % OUTPUTS * STRIDE + i / OUTPUTS];
         __syncthreads();  // before the next rows come in
     }
+    if (not_finite != nullptr && !(seen == 0.0f)) *not_finite = 1;
 }

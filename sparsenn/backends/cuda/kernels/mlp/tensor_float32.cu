@@ -140,10 +140,10 @@ __device__ __forceinline__ void plain_row(const float* __restrict__ plain, const
 
 extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
     mlp(const float* __restrict__ features, float* outputs, const unsigned char* __restrict__ image,
-        const float* __restrict__ plain, int64 rows) {
+        const float* __restrict__ plain, int64 rows, unsigned* not_finite) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    Tiles<Precision> mine = tiles<Precision>(features, outputs, rows, shared);
+    Tiles<Precision> mine = tiles<Precision>(features, outputs, rows, not_finite, shared);
     const int warp = threadIdx.x / WARP, lane = mine.lane;
     float* own = reinterpret_cast<float*>(shared + weight_place<Precision>(LAYERS)) + warp * 2 * widest();
     mine.run(first_tile(), [&](int tile, const Watched& watch) {

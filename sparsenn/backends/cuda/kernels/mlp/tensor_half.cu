@@ -31,6 +31,17 @@ struct HalfRegisters {
         share[0] = at[tile][m][0];
         share[1] = at[tile][m][1];
     }
+    // Adding 1 to an exponent whose bits are all set reaches the sign's bit.
+    __device__ __forceinline__ bool are_finite() const {
+        unsigned seen = 0;
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) seen |= (at[tile][m][half] & 0x7c007c00u) + 0x04000400u;
+        return (seen & 0x80008000u) == 0;
+    }
 };
 
 // 2 or 4 neighbouring halves of a row, two a register.
@@ -185,8 +196,9 @@ struct Precision {
 };
 
 extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
-    mlp(const INPUT* __restrict__ features, INPUT* outputs, const unsigned char* __restrict__ image, int64 rows) {
+    mlp(const INPUT* __restrict__ features, INPUT* outputs, const unsigned char* __restrict__ image, int64 rows,
+        unsigned* not_finite) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    tiles<Precision>(features, outputs, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
+    tiles<Precision>(features, outputs, rows, not_finite, shared).run(first_tile(), [](int, const Unwatched&) {});
 }

@@ -46,8 +46,9 @@ struct Precision : FloatPrecision {
 };
 
 extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
-    mlp(const float* __restrict__ features, float* outputs, const unsigned char* __restrict__ image, int64 rows) {
+    mlp(const float* __restrict__ features, float* outputs, const unsigned char* __restrict__ image, int64 rows,
+        unsigned* not_finite) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    tiles<Precision>(features, outputs, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
+    tiles<Precision>(features, outputs, rows, not_finite, shared).run(first_tile(), [](int, const Unwatched&) {});
 }
