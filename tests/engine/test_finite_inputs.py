@@ -138,11 +138,10 @@ def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
     ],
 )
 def test_the_kernel_that_reads_rows_scans_them(
-    kernel: str, precision: str, kind: type, inputs: int, value: float, monkeypatch: pytest.MonkeyPatch
+    kernel: str, precision: str, kind: type, inputs: int, value: float
 ) -> None:
     import cupy
 
-    monkeypatch.setattr(images, "_NOT_FINITE", None)  # no scan of its own
     weights = sp.random_array((inputs, 128), density=0.2, format="csc", dtype=np.float32, rng=0)
     is_sparse = kernel.startswith("two_of_four")
     network = Network.from_scipy([weights]) if is_sparse else Network((Linear(weights.toarray()),))
