@@ -339,6 +339,7 @@ def _described(precision: str, summary: str) -> ConvolutionKernel:
         needs=("nvidia-cudnn-frontend",),
         auto=True,
         prior=Prior(TUNED, LAID_OUT, 3 * LAUNCH_SECONDS, precision),
+        multiples=(64, 8),
         precision=precision,
         half_rows=precision == "float16",
         run_stack=partial(run_stack, precision),

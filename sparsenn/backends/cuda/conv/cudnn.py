@@ -230,4 +230,5 @@ CUDNN_FLOAT32 = convolution(
     auto=True,
     adds=True,
     prior=Prior(TUNED, LAID_OUT, 2 * LAUNCH_SECONDS),
+    multiples=(32, 1),
 )

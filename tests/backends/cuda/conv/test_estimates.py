@@ -7,6 +7,7 @@ import pytest
 
 from sparsenn.backends import automatic, kernel_named, permitted_kernels
 from sparsenn.backends.machine import A100, H200, MACHINES, RTX_4090
+from sparsenn.engine.choosing import CLOSE
 from sparsenn.layers import Conv2d
 
 FEW = {"conv_tensor_float32", "conv_tensor_tf32", "conv_tensor_half"}
@@ -37,6 +38,16 @@ def test_few_channels_and_many_have_kernels_of_their_own(precision):
         layer = Conv2d(np.ones((filters, image[0], size, size)), padding=size // 3 % 2)
         able = [entry for entry in permitted(precision) if entry.why_not(H200, layer, image) is None]
         assert min(able, key=lambda entry: entry.seconds(H200, layer, image)).name in names
+
+
+@precisions
+@pytest.mark.parametrize(("image", "filters"), [((1, 86, 86), 4), ((4, 40, 40), 16)])
+def test_the_library_is_not_loaded_for_layers_of_few_channels(precision, image, filters):
+    """An H200 took 4 to 200 times as long by cuDNN; loading it takes seconds."""
+    layer = Conv2d(np.ones((filters, image[0], 7, 7)))
+    known = {kernel.name: kernel.seconds(H200, layer, image) for kernel in automatic("conv2d", "cuda")}
+    ours = known[f"conv_tensor_{precision.replace('float16', 'half')}"]
+    assert known[f"conv_cudnn_{precision}"] > CLOSE * ours
 
 
 def permitted(precision):
