@@ -205,6 +205,6 @@ TABLES = {
         ],
         options={"epochs": 100},
         configuration=lambda options: {"abalone": ABALONE, "mnist": MNIST, "batch_size": BATCH, "seed": 0},
-        device="cpu",
+        device="cuda",
     )
 }
