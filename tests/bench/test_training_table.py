@@ -26,7 +26,7 @@ def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypat
         labels = rng.integers(0, 10, 100).astype(np.uint8)
         write_idx(tmp_path / "mnist" / f"{name}-labels-idx1-ubyte.gz", labels)
         write_idx(tmp_path / "mnist" / f"{name}-images-idx3-ubyte.gz", np.repeat(25 * labels, 16).reshape(100, 4, 4))
-    found = recorder("training", "--data", str(tmp_path), "--epochs", "20")
+    found = recorder("training", "--device", "cpu", "--data", str(tmp_path), "--epochs", "20")
     assert not found.failures
     own = [row["method"] for row in found.rows if row["method"].startswith("sparsenn")]
     assert own[:2] == ["sparsenn, numba (cpu)", "sparsenn, numpy (cpu)"]
