@@ -247,7 +247,10 @@ class Walk:
             raise InputError(
                 f"its attribute {attribute.name!r} is a subgraph; sparsenn does not choose layers at run time"
             )
-        return onnx.helper.get_attribute_value(attribute)
+        value = onnx.helper.get_attribute_value(attribute)
+        if value is None:
+            raise InputError(f"its attribute {attribute.name!r} has no type, and so no value")
+        return value
 
 
 _PICKING_LABELS = ("ArrayFeatureExtractor", "Gather")
