@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 
-__all__ = ["interrupts_obeyed", "terminal"]
+__all__ = ["interrupts_obeyed", "python", "terminal"]
+
+
+def python(
+    *arguments: object, folder: Path | None = None, seconds: int = 280, **environment: object
+) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter, in a folder and with more in its environment, and read what it writes."""
+    command = [sys.executable, *map(str, arguments)]
+    more = {name: str(value) for name, value in environment.items()}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, check=False, cwd=folder, env=os.environ | more
+    )
 
 
 @contextmanager

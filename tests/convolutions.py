@@ -15,6 +15,7 @@ from sparsenn.layers import Conv2d
 from sparsenn.layers.activation import Elementwise
 
 __all__ = [
+    "CASES",
     "absolute_sums",
     "assert_near_conv2d",
     "drawn_numbers",
@@ -32,6 +33,44 @@ ROUNDING = 2.0**-24
 
 ALLOWED = {"tf32": 5e-3, "float16": 1e-2}
 """Of precisions other than float32, in parts of the largest output before the activation."""
+
+
+_SAME = {"padding": (1, 1)}
+CASES = {
+    "square": (2, Geometry(64, 14, 14, 64, (3, 3), **_SAME)),
+    "ragged": (3, Geometry(70, 9, 10, 70, (3, 3), **_SAME)),
+    "strips": (1, Geometry(5, 12, 70, 20, (3, 3), **_SAME)),
+    "odd": (1, Geometry(5, 11, 37, 20, (3, 5), (1, 1), (1, 2))),
+    "pairs": (2, Geometry(9, 5, 98, 10, (3, 3), **_SAME)),
+    "fours": (1, Geometry(9, 5, 100, 10, (3, 3), (1, 1), (0, 1))),
+    "strided": (2, Geometry(3, 23, 31, 20, (5, 3), (2, 2), (2, 1))),
+    "spread": (2, Geometry(3, 23, 31, 20, (3, 4), (3, 2), (2, 3), (2, 3))),
+    "dilated": (2, Geometry(3, 23, 31, 20, (3, 4), (1, 1), (2, 3), (2, 3))),
+    "pointwise": (5, Geometry(130, 7, 7, 33, (1, 1))),
+    "even": (5, Geometry(130, 5, 6, 33, (2, 2))),
+    "grown": (2, Geometry(6, 4, 5, 7, (2, 2), (1, 1), (3, 4))),
+    "single": (70, Geometry(64, 1, 1, 40, (1, 1))),
+    "far": (3, Geometry(20, 6, 6, 18, (2, 2), (3, 3), (3, 3), (3, 3))),
+    "none": (0, Geometry(64, 14, 14, 64, (3, 3), **_SAME)),
+    "wide": (2, Geometry(64, 50, 224, 64, (3, 3), **_SAME)),
+    "deep": (16, Geometry(512, 14, 14, 512, (3, 3), **_SAME)),
+    "last": (4, Geometry(512, 7, 7, 512, (3, 3), **_SAME)),
+    "first": (4, Geometry(3, 112, 112, 64, (7, 7), (2, 2), (3, 3))),
+    "many": (300, Geometry(24, 9, 9, 40, (3, 3), **_SAME)),
+    "tall": (3, Geometry(33, 301, 5, 65, (5, 1), (1, 1), (2, 0))),
+    "flat": (3, Geometry(33, 1, 301, 65, (1, 5), (1, 1), (0, 2))),
+    "few": (50, Geometry(2, 20, 21, 5, (5, 5))),
+    "bare": (2, Geometry(9, 8, 12, 6, (3, 4))),
+    "digits": (300, Geometry(1, 86, 86, 4, (7, 7))),
+    "several": (137, Geometry(4, 40, 40, 16, (7, 7))),
+    "one number": (33, Geometry(1, 7, 7, 1, (7, 7))),
+    "bands": (2, Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1))),
+    "one filter": (7, Geometry(1, 100, 100, 1, (11, 11))),
+    "line": (5, Geometry(2, 17, 300, 3, (1, 19))),
+    "filters": (29, Geometry(1, 28, 28, 100, (6, 6))),
+    "padded": (200, Geometry(16, 12, 12, 16, (5, 5), padding=(2, 2))),
+}
+"""Images, and their geometry."""
 
 
 def reference_conv2d(

@@ -15,7 +15,7 @@ from sparsenn import studies
 from sparsenn.backends import cuda
 from sparsenn.backends.cuda.runtime import loader
 
-__all__ = ["PROGRAMS", "declare", "declare_all", "source_file"]
+__all__ = ["PROGRAMS", "declare", "declare_all", "forget_modules", "source_file"]
 
 PROGRAMS: list[loader.Program] = []
 """Filled by `declare_all`: those that the package declares, and each build that has been named as one of its own."""
@@ -24,6 +24,13 @@ _NAMED: dict[tuple[str, str | None, frozenset[tuple[str, int | str]]], loader.Pr
 """The builds that have been named, each once."""
 
 _PACKAGE = Path(cuda.__file__).parents[2]
+
+
+def forget_modules() -> None:
+    """Have the loader make each module anew."""
+    loader._modules.clear()
+    loader._kernel.cache_clear()
+    loader._kernel_of_unordered.cache_clear()
 
 
 def declare(source: str, architecture: str | None = None, /, **defines: int | str) -> None:

@@ -22,8 +22,9 @@ from sparse_emulation import emulated_kernel
 from sparsenn.backends.cuda.runtime import device, memory, streams
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
+from sparsenn.errors import DeviceError
 
-__all__ = ["Copy", "EmulatedDevice", "OnDevice", "emulated_device"]
+__all__ = ["Copy", "Doubling", "EmulatedDevice", "OnDevice", "emulated_device"]
 
 MULTIPROCESSORS = 2
 
@@ -227,6 +228,27 @@ class EmulatedDevice:
         self.raised[name] += kernel.raised
 
 
+class Doubling:
+    """Layers that double features; `calls` counts how often they were queued.
+
+    `failing` says which time fails how, and `fails` that all captures do.
+    """
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device, self.calls, self.failing, self.fails = device, 0, {}, False
+
+    def __call__(self, features):
+        self.calls += 1
+        if self.calls in self.failing:
+            raise self.failing[self.calls]
+        if self.fails and device.cupy().cuda.get_current_stream().is_capturing():
+            raise DeviceError
+        outputs = device.cupy().ndarray(features.shape, features.dtype)
+        read, written = (each.view(np.ndarray) for each in (features, outputs))
+        self._device.queue(lambda: np.multiply(read, 2, out=written))
+        return (outputs,)
+
+
 def _bytes_at(pointer, size):
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer))
 
@@ -241,10 +263,7 @@ def _histogram(size, keys, counts):
     np.add.at(counts, keys[:size], 1)
 
 
-_IN_NUMPY = {
-    "to_dense": _to_dense,
-    "histogram": _histogram,
-}
+_IN_NUMPY = {"to_dense": _to_dense, "histogram": _histogram}
 
 
 @contextmanager

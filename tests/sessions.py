@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,29 @@ from sparsenn.engine.plan import plan_for
 from sparsenn.formats import CSR
 from sparsenn.network import Network
 
-__all__ = ["altered", "parts", "same", "steps_of", "unchanged"]
+__all__ = ["SWITCHES", "altered", "doing_first", "parts", "same", "steps_of", "unchanged"]
+
+SWITCHES = [
+    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
+    for flags in product((True, False), repeat=3)
+]
 
 
 def unchanged(kernel: Any) -> Any:
-    """Return the kernel."""
     return kernel
+
+
+def doing_first(action: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """Return what makes of a kernel one that does something with what it is launched on before it computes."""
+
+    def change(kernel: Any) -> Any:
+        def launch(step: Any) -> Any:
+            action(step)
+            return kernel.launch(step)
+
+        return replace(kernel, launch=launch)
+
+    return change
 
 
 def altered(
