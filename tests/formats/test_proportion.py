@@ -5,20 +5,13 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_layers import csc_of_all as stored
 from strategies import csc_matrices, seeds
 
-from sparsenn.formats import COO, coo_to_csc
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.formats.proportion import proportional_groups
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-
-
-def stored(dense):
-    """A matrix that stores the zeros, too."""
-    dense = np.atleast_2d(np.float32(dense))
-    rows, columns = np.indices(dense.shape).reshape(2, -1)
-    return coo_to_csc(COO(dense.shape, rows.astype(np.uint16), columns.astype(np.uint16), dense.reshape(-1)))
 
 
 def direction(column):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sparse_layers import csc
 
 from sparsenn.errors import InputError, UsageError
-from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import (
     Activation,
     Add,
@@ -21,10 +21,6 @@ from sparsenn.layers import (
     Tanh,
     activation_named,
 )
-
-
-def sigmoid(z: float) -> float:
-    return 1 / (1 + math.exp(-z)) if z >= 0 else math.exp(z) / (1 + math.exp(z))
 
 
 @pytest.mark.parametrize("clip", [1, 32.0, 1e-30, np.float32(6), 3.4e38])
@@ -65,22 +61,22 @@ def test_equal_activations_are_equal() -> None:
     assert len({ReLU(), ReLU(), Sigmoid(), Sigmoid(), Tanh()}) == 3
 
 
-def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        UsageError, match=r"'sigmoyd'; did you mean 'sigmoid'\? \(known: .*identity, .*none, relu, .*tanh\)"
-    ):
-        activation_named("sigmoyd")
-
-
-@pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh"])
-def test_activations_without_a_parameter_take_no_clip(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} takes no parameter"):
-        activation_named(name, 32.0)
-
-
-def test_a_wrong_clip_by_name() -> None:
-    with pytest.raises(InputError, match=r"clip of -1\.0"):
-        activation_named("relu", -1.0)
+@pytest.mark.parametrize(
+    ("name", "clip", "error", "message"),
+    [
+        *((name, 32.0, InputError, f"{name} takes no parameter") for name in ("identity", "sigmoid", "tanh")),
+        ("relu", -1.0, InputError, r"clip of -1\.0"),
+        (
+            "sigmoyd",
+            None,
+            UsageError,
+            r"'sigmoyd'; did you mean 'sigmoid'\? \(known: .*identity, .*none, relu, .*tanh\)",
+        ),
+    ],
+)
+def test_names_and_clips_that_are_none(name: str, clip: float | None, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        activation_named(name, clip)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +93,8 @@ def test_a_wrong_clip_by_name() -> None:
     ],
 )
 def test_layers_refuse_what_is_no_activation(given: Any, message: str) -> None:
-    weights = CSC.from_scipy(from_dense(np.eye(2)).to_scipy())
     for make in (
-        lambda: SparseLinear(weights, None, given),
+        lambda: SparseLinear(csc(np.eye(2)), None, given),
         lambda: Linear(np.eye(2), None, given),
         lambda: Conv2d(np.ones((1, 1, 2, 2)), None, given),
         lambda: Add(given),

@@ -24,21 +24,22 @@ def test_shapes_and_readers() -> None:
     assert BRANCHES.runs() == ((0, 1), (1, 2), (2, 3), (3, 6))
     assert BRANCHES.input_shapes(3) == ((2,), (5,))
     assert BRANCHES.edges == BRANCHES.multiply_adds == 9 + 6 + 15
+    with pytest.raises(UsageError, match="layer 3 does not read layer 2"):
+        BRANCHES.layers_of(Linear, 0, 3)
+    biased = BRANCHES.with_bias(1.0)
+    assert [node.sources for node in biased.nodes] == [node.sources for node in BRANCHES.nodes]
+    assert biased[2].bias == 1.0  # type: ignore[union-attr]
 
 
-SHRINK = Conv2d(np.ones((2, 2, 5, 6)))
+def of_images(*shape: int) -> Conv2d:
+    return Conv2d(np.ones(shape))
 
 
 @pytest.mark.parametrize("sources", [(0, 1), (1, 0), (1, 0, 0, 1)])
 def test_factors_of_channels(sources: tuple[int, ...]) -> None:
-    network = Network((SHRINK, Node(Multiply(), sources)), (2, 5, 6))
+    network = Network((of_images(2, 2, 5, 6), Node(Multiply(), sources)), (2, 5, 6))
     assert network.shapes == ((2, 5, 6), (2, 1, 1), (2, 5, 6))
     assert network[1].multiply_adds((1, 2, 5, 6)) == 0
-
-
-def test_other_layers_in_the_same_graph() -> None:
-    assert [node.sources for node in BRANCHES.with_bias(1.0).nodes] == [node.sources for node in BRANCHES.nodes]
-    assert BRANCHES.with_bias(1.0)[2].bias == 1.0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -68,28 +69,16 @@ def test_sources_that_are_none(sources: Any) -> None:
         ((Linear(np.eye(3, 1)), Node(Multiply(), (0, 1))), r"layer 2: it multiplies 3 and 1, which are not of one"),
         ((NARROW, Node(NARROW, (1,))), r"layer 2 takes 3 inputs, but layer 1 gives 2"),
         ((Node(Concatenate(), (0, 0)),), "say what images the network takes"),
+        ((of_images(2, 2, 3, 3), Node(Concatenate(), (0, 1))), r"layer 2: .* 2 × 5 × 6 and 2 × 3 × 4"),
+        *(
+            ((of_images(*shape), Node(Multiply(), (0, 1))), r"layer 2: .* 2 × 5 × 6 and .* channel")
+            for shape in ((2, 2, 3, 3), (3, 2, 5, 6), (2, 2, 5, 1))
+        ),
     ],
 )
 def test_shapes_that_do_not_fit(nodes: Any, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
-        Network(nodes)
-
-
-def test_images_of_several_sizes_are_not_combined() -> None:
-    shrink = Conv2d(np.ones((2, 2, 3, 3)))
-    with pytest.raises(ShapeError, match=r"layer 2: .* 2 × 5 × 6 and 2 × 3 × 4"):
-        Network((shrink, Node(Concatenate(), (0, 1))), (2, 5, 6))
-
-
-@pytest.mark.parametrize("weights", [np.ones((2, 2, 3, 3)), np.ones((3, 2, 5, 6)), np.ones((2, 2, 5, 1))])
-def test_images_of_several_sizes_are_not_multiplied(weights: np.ndarray) -> None:
-    with pytest.raises(ShapeError, match=r"layer 2: .* 2 × 5 × 6 and .* channel"):
-        Network((Conv2d(weights), Node(Multiply(), (0, 1))), (2, 5, 6))
-
-
-def test_branches_are_no_chain() -> None:
-    with pytest.raises(UsageError, match="layer 3 does not read layer 2"):
-        BRANCHES.layers_of(Linear, 0, 3)
+        Network(nodes, (2, 5, 6) if isinstance(nodes[0], Conv2d) else None)
 
 
 @pytest.mark.parametrize("layer", [Add(ReLU(2.0)), Multiply(ReLU(2.0)), Concatenate()])

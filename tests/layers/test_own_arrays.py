@@ -37,17 +37,12 @@ def test_dense_weights_and_bias_are_copied(kind: Any) -> None:
 
 
 @DENSE
-def test_read_only_views_of_what_can_be_written_to_are_copied(kind: Any) -> None:
-    weights = np.ones(SHAPES[kind], np.float32)
+def test_only_arrays_that_nobody_writes_to_are_taken(kind: Any) -> None:
+    weights, bias = np.ones(SHAPES[kind], np.float32), frozen(np.ones(2, np.float32))
     view = weights.view()
     view.flags.writeable = False
     assert not np.shares_memory(kind(view).weights, weights)
-
-
-@DENSE
-def test_arrays_that_nobody_writes_to_are_taken(kind: Any) -> None:
-    weights, bias = frozen(np.ones(SHAPES[kind], np.float32)), frozen(np.ones(2, np.float32))
-    layer = kind(weights, bias)
+    layer = kind(frozen(weights), bias)
     assert layer.weights is weights
     assert layer.bias is bias
 
@@ -79,10 +74,11 @@ def test_sparse_weights_and_bias_are_copied() -> None:
     assert all(map(is_own, (*layer.weights.arrays, layer.bias)))
 
 
-def test_checked_sparse_weights_are_taken() -> None:
+def test_checked_sparse_weights_and_those_within_float32_are_taken() -> None:
     weights = CSC.from_scipy(sp.csc_array(np.eye(3)))
     assert SparseLinear(weights).weights is weights
     assert weights.is_checked
+    assert SparseLinear(columns(np.array([1, 2, 1e38]))).weights.values.dtype == np.float64
 
 
 @pytest.mark.parametrize(
@@ -99,10 +95,6 @@ def test_checked_sparse_weights_are_taken() -> None:
 def test_sparse_weights_are_checked(weights: CSC, message: str) -> None:
     with pytest.raises(MatrixError, match=message):
         SparseLinear(weights)
-
-
-def test_float64_weights_within_float32_are_kept() -> None:
-    assert SparseLinear(columns(np.array([1, 2, 1e38]))).weights.values.dtype == np.float64
 
 
 def test_what_scipy_is_given_does_not_change_a_layer() -> None:

@@ -40,9 +40,6 @@ def test_neighbouring_features_or_channels(
 def test_slices_that_are_none(values: Any) -> None:
     with pytest.raises(UsageError):
         Slice(*values)
-
-
-def test_images_that_are_none() -> None:
     for image in ((2, 2), (4, 1, 0)):
         with pytest.raises(ShapeError, match="channels, height, width"):
             Slice(0, 4, image)  # type: ignore[arg-type]

@@ -6,14 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
+from sparse_layers import csc
 from strategies import csc_matrices, seeds
 
-from sparsenn.formats import CSC, from_dense
 from sparsenn.structure.blocks import dense_tiles, independent_blocks
-
-
-def csc(dense):
-    return CSC.from_scipy(from_dense(np.asarray(dense, np.float32)).to_scipy())
 
 
 @given(csc_matrices())

@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_layers import sparse_layer as layer
 from strategies import seeds
 
 from sparsenn.engine import Session
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
 from sparsenn.structure.dead_outputs import without_dead_outputs
-
-
-def layer(dense, bias=None, activation=None):
-    weights = CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy())
-    return SparseLinear(weights, bias, activation or ReLU())
-
 
 FIRST = [[1.0, 0.0, 2.0, 0.0], [0.0, 0.0, 3.0, 0.0]]  # nothing leads to outputs 1 and 3
 SECOND = [[1.0, 0.0], [5.0, 6.0], [2.0, 0.0], [7.0, 8.0]]
@@ -45,9 +39,16 @@ def test_an_output_without_weights_is_dead_where_its_bias_makes_zero(bias, activ
     assert np.array_equal(whole, fewer)
 
 
-def test_what_only_dead_outputs_led_to_is_dead_in_turn():
-    found = without_dead_outputs(Network((layer(FIRST), layer(SECOND, -1.0), layer(np.ones((2, 3))))))
-    assert [part.weights.shape for part in found] == [(2, 2), (2, 1), (1, 3)]
+@pytest.mark.parametrize(
+    ("layers", "shapes"),
+    [
+        ((layer(FIRST), layer(SECOND, -1.0), layer(np.ones((2, 3)))), [(2, 2), (2, 1), (1, 3)]),
+        ((layer(np.zeros((3, 4))), layer(np.ones((4, 2)), 0.5)), [(3, 1), (1, 2)]),
+    ],
+    ids=["what only dead outputs led to", "all are dead"],
+)
+def test_what_is_left_of_networks(layers, shapes):
+    assert [part.weights.shape for part in without_dead_outputs(Network(layers))] == shapes
 
 
 def test_outputs_of_the_last_layer_and_those_read_by_dense_ones_stay():
@@ -55,11 +56,6 @@ def test_outputs_of_the_last_layer_and_those_read_by_dense_ones_stay():
     read = Network((layer(FIRST), Linear(np.ones((4, 1), np.float32))))
     assert without_dead_outputs(last) is last
     assert without_dead_outputs(read) is read
-
-
-def test_one_of_outputs_that_are_all_dead_stays():
-    found = without_dead_outputs(Network((layer(np.zeros((3, 4))), layer(np.ones((4, 2)), 0.5))))
-    assert [part.weights.shape for part in found] == [(3, 1), (1, 2)]
 
 
 @given(seeds, st.lists(st.integers(1, 12), min_size=2, max_size=5), st.floats(0.0, 0.4), st.booleans())

@@ -5,16 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from sparse_layers import csc_of_all
+from sparse_layers import sparse_layer as layer
 from strategies import networks
 
-from sparsenn import CSC, Linear, Network, ReLU, SparseLinear, find_structure
+from sparsenn import Linear, Network, SparseLinear, find_structure
 from sparsenn.errors import UsageError
-from sparsenn.formats import COO, coo_to_csc, from_dense
 from sparsenn.structure.merging import merge_equal_outputs
-
-
-def layer(dense, bias=None):
-    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, np.float32)).to_scipy()), bias, ReLU())
 
 
 def found(dense, bias=None):
@@ -79,9 +76,7 @@ def test_weights_of_float64_count_as_float32():
 
 
 def test_stored_zeros_are_weights():
-    rows, columns = np.indices((2, 2)).reshape(2, -1)
-    entries = COO.from_arrays((2, 2), rows, columns, np.float32([1, 2, 0.0, -0.0]))
-    structure = find_structure(Network((SparseLinear(coo_to_csc(entries)),)))
+    structure = find_structure(Network((SparseLinear(csc_of_all([[1, 2], [0.0, -0.0]])),)))
     assert structure.layers[0].multiples.tolist() == [0, 0]
 
 

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sparse_layers import csc
 from strategies import csc_matrices, seeds
 
 from sparsenn import radixnet
-from sparsenn.formats import CSC, from_dense
+from sparsenn.formats import CSC
 from sparsenn.structure.blocks import independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
-
-
-def csc(dense):
-    return CSC.from_scipy(from_dense(np.asarray(dense, np.float32)).to_scipy())
 
 
 def factors(dense):
@@ -62,7 +59,6 @@ def test_copies_of_a_matrix(left, seed, copies, core, ones):
 
 
 def same_rows(left, right):
-    """Whether two matrices have the same rows, in any order."""
     return sorted(left.tolist()) == sorted(right.tolist())
 
 
@@ -129,7 +125,7 @@ def test_nothing(rng):
 def test_outputs_without_weights_that_do_not_fit_the_blocks_of_ones(turned):
     """Two blocks of two equal outputs, and two outputs more: one for each block, of which J would take two."""
     dense = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]], np.float32)
-    weights = CSC.from_scipy(from_dense(dense.T if turned else dense).to_scipy())
+    weights = csc(dense.T if turned else dense)
     found = kronecker_factors(weights, independent_blocks(weights))
     assert found == Kronecker(1, (3, 2) if turned else (2, 3), (2, 1) if turned else (1, 2), True)
     assert found.shape == weights.shape
@@ -141,6 +137,6 @@ def test_factors_make_the_shape_of_the_matrix_whatever_has_no_weights(seed, core
     dense = np.kron(np.eye(copies), np.kron(rng.integers(1, 3, (core, core)), np.ones((1, wide))))
     dense = np.hstack([dense, np.zeros((len(dense), empty))]).astype(np.float32)
     for matrix in (dense, dense.T):
-        weights = CSC.from_scipy(from_dense(np.ascontiguousarray(matrix)).to_scipy())
+        weights = csc(matrix)
         found = kronecker_factors(weights, independent_blocks(weights))
         assert found is None or found.shape == weights.shape

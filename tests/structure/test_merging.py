@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_layers import csc_of_all
+from sparse_layers import sparse_layer as layer
 from strategies import networks_with_inputs, seeds
 
 from sparsenn import backends, infer
-from sparsenn.formats import COO, CSC, coo_to_csc, from_dense
+from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 from sparsenn.structure.merging import merge_equal_outputs, unmerged
-
-
-def layer(dense, bias=None):
-    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
 
 
 @given(networks_with_inputs())
@@ -51,10 +49,11 @@ def test_columns_that_read_different_copies_become_equal():
     assert merged.network[1].weights.shape == (2, 1)
 
 
-def test_a_different_bias_keeps_outputs_apart():
+def test_a_different_bias_or_a_factor_keeps_outputs_of_the_network_apart():
     same, other = np.float32([0.5, 0.5]), np.float32([0.5, 0.25])
     assert merge_equal_outputs(Network((layer(np.ones((3, 2)), same),))).network.outputs == 1
     assert merge_equal_outputs(Network((layer(np.ones((3, 2)), other),))).network.outputs == 2
+    assert merge_equal_outputs(Network((layer([[1.0, 2.0, 1.0]]),))).expansion.tolist() == [0, 1, 0]
 
 
 def test_a_network_without_equal_outputs_is_used_as_it_is(rng):
@@ -88,18 +87,12 @@ def test_unmerged_changes_nothing():
 )
 def test_outputs_merge_where_the_sum_of_their_weights_is_exact(weights, merges):
     column = np.float32(weights)[:, None]
-    network = Network((layer(np.ones((1, 3))), layer_of_all(column)))
+    network = Network((layer(np.ones((1, 3))), SparseLinear(csc_of_all(column))))
     merged = merge_equal_outputs(network)
     assert merged.network[0].outputs == (1 if merges else 3)
     found = merged.network[1].weights.to_scipy().toarray()
     assert np.array_equal(found, column.astype(np.float64).sum(axis=0, keepdims=True) if merges else column)
     assert [part.weights.shape for part in merged.network] == [(1, found.shape[0]), (found.shape[0], 1)]
-
-
-def layer_of_all(dense):
-    """A layer that stores the zeros, too."""
-    rows, columns = np.indices(dense.shape).reshape(2, -1)
-    return SparseLinear(coo_to_csc(COO.from_arrays(dense.shape, rows, columns, dense.reshape(-1))))
 
 
 @pytest.mark.parametrize(("copies", "merges"), [(3, True), (2**13, True), (2**13 + 1, False)])
@@ -153,13 +146,9 @@ def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
 # ---- Multiples by powers of two -------------------------------------------------------------------------------------
 
 
-def from_csc(dense):
-    return CSC.from_scipy(from_dense(np.float32(dense)).to_scipy())
-
-
 @pytest.mark.parametrize("activation", [ReLU(32.0), Sigmoid(), Tanh()], ids=str)
 def test_multiples_stay_apart_behind_activations_that_do_not_pass_factors_on(activation):
-    first = SparseLinear(from_csc([[1.0, 2.0]]), None, activation)
+    first = layer([[1.0, 2.0]], None, activation)
     assert merge_equal_outputs(Network((first, layer(np.eye(2))))).network[0].outputs == 2
 
 
@@ -169,6 +158,8 @@ def test_multiples_stay_apart_behind_activations_that_do_not_pass_factors_on(act
 def test_only_positive_powers_of_two_are_factors(factor, merges):
     network = Network((layer([[1.0, factor], [0.5, 0.5 * factor]]), layer(np.eye(2))))
     assert merge_equal_outputs(network).network[0].outputs == (1 if merges else 2)
+    zeros_of_either_sign = SparseLinear(csc_of_all(np.float32([[1.0, 2.0, 1.0], [0.0, -0.0, -0.0]])))
+    assert merge_equal_outputs(Network((zeros_of_either_sign, layer(np.eye(3))))).network[0].outputs == 1
 
 
 def test_a_bias_must_be_a_multiple_too():
@@ -203,11 +194,6 @@ def test_subnormal_weights_of_the_next_layer_stay_as_they_are():
     assert merged.network[1].weights.values.tolist() == [1.5, 2.0**-140]
 
 
-def test_outputs_of_the_network_merge_only_where_they_are_equal():
-    merged = merge_equal_outputs(Network((layer([[1.0, 2.0, 1.0]]),)))
-    assert merged.expansion.tolist() == [0, 1, 0]
-
-
 def test_outputs_that_become_multiples_of_each_other_merge():
     """The second layer reads copies that are multiples of each other, and is read with weights summed at scale."""
     first, last = layer([[1.0, 4.0]]), layer([[3.0], [5.0]])
@@ -223,11 +209,6 @@ def test_iso_weights_are_scaled_each_by_its_input():
     merged = merge_equal_outputs(network)
     assert merged.network[0].weights.values.tolist() == [4.0]
     assert merged.network[1].weights.values.tolist() == [1.75]
-
-
-def test_zeros_of_either_sign_are_equal():
-    stored = layer_of_all(np.float32([[1.0, 2.0, 1.0], [0.0, -0.0, -0.0]]))
-    assert merge_equal_outputs(Network((stored, layer(np.eye(3))))).network[0].outputs == 1
 
 
 def test_multiples_that_are_computed_after_all_have_exact_sums_too():
@@ -246,7 +227,7 @@ def test_networks_full_of_multiples_stay_the_same_function(seed, spread):
         weights = rng.choice([0.0, 1.0, 1.0, 3.0, -1.0, 0.1], (inputs, 3)) @ np.eye(3)[rng.integers(0, 3, outputs)].T
         scales = 2.0 ** rng.integers(-spread, spread + 1, outputs)
         bias = np.float32(rng.choice([0.0, 0.5]) * scales)
-        made.append(SparseLinear(from_csc(weights * scales), bias, ReLU() if rng.random() < 0.8 else Identity()))
+        made.append(layer(weights * scales, bias, ReLU() if rng.random() < 0.8 else Identity()))
     network = Network(tuple(made))
     merged = merge_equal_outputs(network)
     inputs = from_dense(rng.integers(-3, 4, (9, network.inputs)))
