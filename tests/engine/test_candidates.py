@@ -58,58 +58,48 @@ def test_rows_that_may_die_and_become_equal(neurons, layers):
     assert len(found) <= 8
 
 
-@pytest.mark.parametrize(("width", "layers", "rows"), [(1024, 24, 60_000), (4096, 12, 20_000), (16384, 6, 10_000)])
-def test_rows_of_which_none_dies(width, layers, rows):
-    network = sparse((width,) * (layers + 1), *[32] * layers)
-    assert "chunks" in candidates(network, rows)
-    assert "few_rows" in candidates(network, 1)
+def regular(width: int, layers: int, degree: int) -> Network:
+    return sparse((width,) * (layers + 1), *[degree] * layers)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "precision", "form", "labels"),
+    [
+        # rows of which none dies
+        *(
+            ((width, layers, 32), count, "float32", "dense", {label})
+            for width, layers, rows in ((1024, 24, 60_000), (4096, 12, 20_000), (16384, 6, 10_000))
+            for count, label in ((rows, "chunks"), (1, "few_rows"))
+        ),
+        # denser layers on tensor cores that pass over zeros
+        *(((1024, 24, 102), 60_000, name, "dense", {f"two_of_four_{name}"}) for name in PRECISIONS),
+        # wide layers of few weights, in halves and in float32
+        ((16384, 1, 164), 10_000, "float16", "half", {"chunks_float16"}),
+        ((16384, 1, 164), 10_000, "float32", "dense", {"chunks"}),
+        # wide layers with a fifth of their weights
+        ((4096, 4, 819), 1, "float32", "dense", {"few_rows"}),
+        ((4096, 4, 819), 128, "float32", "dense", {"cublas"}),
+        # few rows in half precision
+        *(((2048, 3, 102), rows, "float16", "half", {"few_rows_float16", "cublas_float16"}) for rows in (1, 16, 64)),
+        # most of their weights
+        ((2048, 3, 1800), 20_000, "float16", "dense", {"cublas_float16"}),
+    ],
+    ids=str,
+)
+def test_layers_of_one_width(shape, rows, precision, form, labels):
+    """Of a width, a number of layers and of weights an output."""
+    assert labels <= candidates(regular(*shape), rows, precision, form)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_denser_layers_on_tensor_cores_that_pass_over_zeros(precision):
-    assert f"two_of_four_{precision}" in candidates(sparse((1024,) * 25, *[102] * 24), 60_000, precision)
-
-
-def test_wide_layers_of_few_weights_in_halves():
-    network = sparse((16384,) * 2, 164)
-    assert "chunks_float16" in candidates(network, 10_000, "float16", "half")
-    assert "chunks" in candidates(network, 10_000)
-
-
-def test_wide_layers_with_a_fifth_of_their_weights_and_one_row():
-    network = sparse((4096,) * 5, *[819] * 4)
-    assert "few_rows" in candidates(network, 1)
-    assert "cublas" in candidates(network, 128)
-
-
-@pytest.mark.parametrize("rows", [1, 16, 64])
-def test_few_rows_in_half_precision(rows):
-    network = sparse((2048,) * 4, *[102] * 3)
-    assert {"few_rows_float16", "cublas_float16"} <= candidates(network, rows, "float16", "half")
-
-
-def test_layers_with_most_of_their_weights():
-    assert "cublas_float16" in candidates(sparse((2048,) * 4, *[1800] * 3), 20_000, "float16")
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_deep_narrow_chain(precision):
-    name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "float16": "warpgroup_half"}[precision]
-    assert name in candidates(chain(784, *[128] * 19, 10), 10_000, precision)
-    mixed = sparse((128,) * 19, *[76] * 18)
-    ends = chain(784, 128), chain(128, 10)
-    assert name in candidates(Network((ends[0][0], *mixed, ends[1][0])), 10_000, precision)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_pruned_network_that_is_narrow(precision):
+def test_narrow_networks(precision):
     """784 -> 65 -> 20 -> 10 is what is left of LeNet-300-100 with 1.9 % of its weights."""
     name = {"float32": "warpgroup_float32", "tf32": "warpgroup_tf32", "float16": "warpgroup_half"}[precision]
-    assert name in candidates(sparse((784, 65, 20, 10), 67, 27, 5), 10_000, precision)
-
-
-def test_layers_wider_than_warpgroups_take():
-    assert "cublas_tf32" in candidates(chain(784, 300, 100, 10), 10_000, "tf32")
+    mixed = Network((chain(784, 128)[0], *regular(128, 18, 76), chain(128, 10)[0]))
+    for network in (chain(784, *[128] * 19, 10), mixed, sparse((784, 65, 20, 10), 67, 27, 5)):
+        assert name in candidates(network, 10_000, precision)
+    if precision == "tf32":  # wider than warpgroups take
+        assert "cublas_tf32" in candidates(chain(784, 300, 100, 10), 10_000, precision)
 
 
 @pytest.mark.parametrize("rows", [1, 128])

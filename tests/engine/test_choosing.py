@@ -119,15 +119,10 @@ def test_how_rows_are_run_together_decides_nothing(rng, made_up, count):
     network, rows = stack(rng, "ssss", (32, 300, 40, 32, 32)), rng.random((count, 32)).astype(np.float32)
     made_up([("few", 0, 1e-9), ("many", 1e-4, 1e-10)], [("dense", 2e-5, 6e-10)])
     expected = plan(network, rows, device="cpu").kernels
-    for options in (
-        {"batch_size": 1},
-        {"memory_limit": 3 * 4 * 300 + 64},
-        {"weight_memory": 1},
-        {"compaction": False},
-        {"deduplication": False},
-    ):
-        found = plan(network, rows, device="cpu", **options).kernels
-        assert [kernel.name for kernel in found] == [kernel.name for kernel in expected], options
+    limits = {"batch_size": 1, "memory_limit": 3 * 4 * 300 + 64, "weight_memory": 1}
+    for name, value in (limits | {"compaction": False, "deduplication": False}).items():
+        found = plan(network, rows, device="cpu", **{name: value}).kernels
+        assert [kernel.name for kernel in found] == [kernel.name for kernel in expected], name
 
 
 def test_what_is_named_is_not_replaced(rng, made_up):

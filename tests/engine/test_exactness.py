@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from children import python
 from fused import bits, in_order
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +81,16 @@ def problems(draw: st.DrawFn, kinds: Any = networks, relu: bool = False) -> tupl
     return network, rows.to_scipy().toarray().astype(np.float32)
 
 
+def drawn_options(data: st.DataObject, network: Network) -> dict[str, Any]:
+    return {
+        "batch_size": data.draw(st.none() | st.integers(1, 50)),
+        "memory_limit": data.draw(st.none() | st.integers(12 * network.widest + 64, 1 << 16)),
+        "weight_memory": data.draw(st.none() | st.integers(1, 1 << 14)),
+        "compaction": data.draw(st.booleans()),
+        "deduplication": data.draw(st.booleans()),
+    }
+
+
 # ---- Sparse layers --------------------------------------------------------------------------------------------------
 
 
@@ -113,13 +121,7 @@ def test_a_gpu_gives_the_bits_of_the_cpu(problem: Any) -> None:
 @given(problem=problems(), data=st.data())
 def test_options_change_no_bit(device: str, kernel: str, problem: Any, data: st.DataObject) -> None:
     network, rows = problem
-    options = {
-        "batch_size": data.draw(st.none() | st.integers(1, 50)),
-        "memory_limit": data.draw(st.none() | st.integers(12 * network.widest + 64, 1 << 16)),
-        "weight_memory": data.draw(st.none() | st.integers(1, 1 << 14)),
-        "compaction": data.draw(st.booleans()),
-        "deduplication": data.draw(st.booleans()),
-    }
+    options = drawn_options(data, network)
     assert np.array_equal(outputs(network, rows, device, kernel, **options), outputs(network, rows, device, kernel))
 
 
@@ -144,19 +146,14 @@ for kernel in ("panel", "scatter", "rows", "gathered_rows"):
 """
 
 
+def printed_by(script: str, threads: int) -> list[str]:
+    done = python("-c", script, NUMBA_NUM_THREADS=threads)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_the_number_of_threads_changes_no_bit() -> None:
-    found = set()
-    for threads in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", THREADS],
-            env={**os.environ, "NUMBA_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=True,
-        )
-        found |= set(done.stdout.split())
-    assert len(found) == 1
+    assert len({*printed_by(THREADS, 1), *printed_by(THREADS, 2)}) == 1
 
 
 @EVERY_KERNEL
@@ -358,13 +355,7 @@ def test_reproducible_outputs_depend_on_the_row_alone(
     network, rows = problem
     chosen = np.random.default_rng(seed).integers(0, len(rows), len(rows) + 3)
     whole = outputs(network, rows, device, reproducible=True)
-    options = {
-        "batch_size": data.draw(st.none() | st.integers(1, 50)),
-        "memory_limit": data.draw(st.none() | st.integers(12 * network.widest + 64, 1 << 16)),
-        "weight_memory": data.draw(st.none() | st.integers(1, 1 << 14)),
-        "compaction": data.draw(st.booleans()),
-        "deduplication": data.draw(st.booleans()),
-    }
+    options = drawn_options(data, network)
     found = outputs(network, rows[chosen], device, reproducible=True, **options)
     assert np.array_equal(found, whole[chosen])
     alone = [outputs(network, rows[number : number + 1], device, reproducible=True) for number in range(len(rows))]
@@ -383,18 +374,7 @@ for rows in (1, 3, 700):
 
 
 def test_the_number_of_threads_changes_no_reproducible_bit() -> None:
-    found = set()
-    for threads in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", REPRODUCIBLE],
-            env={**os.environ, "NUMBA_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=True,
-        )
-        found.add(done.stdout)
-    assert len(found) == 1
+    assert printed_by(REPRODUCIBLE, 1) == printed_by(REPRODUCIBLE, 2)
 
 
 @given(problem=problems(relu=True))

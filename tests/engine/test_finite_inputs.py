@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from emulation import emulated
+from emulation import aligned, emulated
 
 import sparsenn
 from sparsenn import Network, Session
@@ -84,15 +84,6 @@ def test_a_kernel_finds_numbers_that_are_not_finite(kind: type, skipped: int, va
         kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
         assert found == 1
         numbers[place] = before
-
-
-def aligned(numbers: np.ndarray) -> np.ndarray:
-    """Return a copy that begins at a multiple of 16 bytes, as arrays on a device do."""
-    memory = np.empty(numbers.nbytes + 16, np.uint8)
-    start = -memory.ctypes.data % 16
-    found = memory[start : start + numbers.nbytes].view(numbers.dtype)
-    found[:] = numbers
-    return found
 
 
 @pytest.mark.gpu

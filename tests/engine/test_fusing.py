@@ -55,13 +55,18 @@ def test_a_sum_runs_with_the_convolution_before_it() -> None:
     assert pairs == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 7), (7, 8), (8, 9), (9, 10)]
 
 
-@pytest.mark.parametrize("network", [residual(hidden=ReLU()), residual(twice=True), residual(read_again=True)])
-def test_a_sum_that_is_not_all_that_follows_runs_alone(network: Network) -> None:
-    assert (2, 3) in ranges(network, kernel="conv_sparse_direct")
-
-
-def test_kernels_that_take_no_sum_along_run_alone() -> None:
-    assert (2, 3) in ranges(residual(), kernel="conv_unrolled")
+@pytest.mark.parametrize(
+    ("network", "kernel"),
+    [
+        *(
+            (residual(**how), "conv_sparse_direct")
+            for how in ({"hidden": ReLU()}, {"twice": True}, {"read_again": True})
+        ),
+        (residual(), "conv_unrolled"),  # takes no sum along
+    ],
+)
+def test_a_sum_that_is_not_all_that_follows_runs_alone(network: Network, kernel: str) -> None:
+    assert (2, 3) in ranges(network, kernel=kernel)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "float16"])

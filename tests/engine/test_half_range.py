@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from formulas import Unknown
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_registry import add, let_auto_take
 from sessions import altered
+from sparse_layers import sparse_layer
 
 from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
@@ -32,7 +34,6 @@ from sparsenn.layers import (
     ReLU,
     Sigmoid,
     Softmax,
-    SparseLinear,
     Tanh,
 )
 from sparsenn.layers.elementwise import HALF_MAX
@@ -210,13 +211,13 @@ def test_the_range_ends_at_its_largest_number(value, fits):
 
 
 def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
-    wide = SparseLinear.from_scipy(from_dense(np.full((2, 2), 7e4)).to_scipy())
+    wide = sparse_layer(np.full((2, 2), 7e4))
     hiding = Linear(HIDING)
     network, rows = Network((wide, hiding)), np.array([[0.5, 0.5]])
     with pytest.raises(NumericError, match="layer 2: an input of 70,000 is beyond"):
         infer(network, from_dense(rows), device="cpu", kernel="panel", precision="float16")
     same = Linear(np.eye(2), None, Identity())
-    ones = SparseLinear.from_scipy(from_dense(np.eye(2)).to_scipy())
+    ones = sparse_layer(np.eye(2))
     with pytest.raises(NumericError, match="layer 4: an input of 70,000 is beyond"):
         infer(Network((ones, same, wide, hiding)), from_dense(rows), device="cpu", kernel="panel", precision="float16")
     joined = Network((same, same, Node(Add(), (1, 2)), hiding))
@@ -348,8 +349,8 @@ def test_sparse_layers_that_are_multiplied_as_dense_ones_are_looked_at(launched,
     """Estimates have all go to one kernel in half precision: the hidden values of sparse layers are bounded, too."""
     half = next(kernel for kernel in backends.automatic("mlp", "cpu") if kernel.precision == "float16")
     let_auto_take(monkeypatch, replace(half, seconds=lambda machine, layers, rows: 1e-9))
-    wide = SparseLinear.from_scipy(from_dense(np.full((2, 2), 7e4)).to_scipy())
-    kept = SparseLinear.from_scipy(from_dense(np.full((2, 2), 0.5)).to_scipy())
+    wide = sparse_layer(np.full((2, 2), 7e4))
+    kept = sparse_layer(np.full((2, 2), 0.5))
     for first, rows, message in ((kept, PIXELS, "layer 1: an input of 66,000"), (wide, [[1e3, 1e3]], "went beyond")):
         assert_refused(Network((first, Linear(HIDING))), np.array(rows), message)
     network = Network((kept, Linear(HIDING)))
@@ -428,13 +429,7 @@ def test_no_output_exceeds_its_bound(seed, size, power, activation):
 
 
 def test_an_activation_that_is_not_known_has_no_bound():
-    class Doubling:
-        name = "doubling"
-
-        def __call__(self, z):
-            return z + z
-
-    assert bounds_of(Linear(np.eye(2), None, Doubling())).outputs(1.0) == math.inf
+    assert bounds_of(Linear(np.eye(2), None, Unknown())).outputs(1.0) == math.inf
 
 
 # ---- On a GPU -------------------------------------------------------------------------------------------------------

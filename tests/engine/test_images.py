@@ -1,14 +1,12 @@
 """Layers of images, alone and among sparse and dense ones, through the engine."""
 
-import itertools
-
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from image_strategies import convolutions, images_for
-from sessions import steps_of
+from sessions import SWITCHES, steps_of
+from sparse_layers import sparse_layer as sparse
 
 from sparsenn import backends, infer
 from sparsenn.backends.machine import H200
@@ -32,17 +30,9 @@ from sparsenn.layers import (
 from sparsenn.network import Network
 from sparsenn.training import resize_bilinear
 
-SWITCHES = [
-    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
-    for flags in itertools.product((True, False), repeat=3)
-]
 LIMITS = [{}, {"batch_size": 1}, {"batch_size": 7}, {"memory_limit": 6000}, {"weight_memory": 1}]
 LIMITS += [{"weight_memory": 3000, "batch_size": 7}]
 DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
-
-
-def sparse(dense, bias=None, activation=None):
-    return SparseLinear.from_scipy(sp.csc_array(np.asarray(dense, np.float32)), bias, activation or ReLU())
 
 
 @pytest.fixture
@@ -133,19 +123,12 @@ def assert_near(result, network, inputs):
     assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
 
 
-@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
-def test_any_mixture_equals_the_reference(problem, switches, limits):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@given(problem=problems(), switches=st.sampled_from(SWITCHES), limits=st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference(device, problem, switches, limits):
     network, inputs = problem
     limits = limits | ({"memory_limit": 12 * network.widest + 64} if "memory_limit" in limits else {})
-    assert_near(infer(network, inputs, device="cpu", **switches, **limits), network, inputs)
-
-
-@pytest.mark.gpu
-@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
-def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
-    network, inputs = problem
-    limits = limits | ({"memory_limit": 12 * network.widest + 64} if "memory_limit" in limits else {})
-    assert_near(infer(network, inputs, device="cuda", **switches, **limits), network, inputs)
+    assert_near(infer(network, inputs, device=device, **switches, **limits), network, inputs)
 
 
 @pytest.mark.parametrize("kernel", [entry.name for entry in backends.kernels("conv2d", "cpu")])

@@ -108,12 +108,9 @@ def test_double_precision() -> None:
     np.testing.assert_allclose(found, expected(rows), rtol=1e-12, atol=1e-12)
 
 
-def test_plans_name_them() -> None:
+def test_plans_name_them_and_gpus_refuse_them_in_double_precision() -> None:
     for options in ({"device": "cpu"}, {"machine": H200}):
         assert "layer_norm" in str(plan(BLOCK, rows_of(6), **options))
-
-
-def test_gpus_refuse_them_in_double_precision() -> None:
     with pytest.raises(UsageError, match="do not compute layer_norm in float64"):
         Session(BLOCK, device="cuda", precision="float64")
 

@@ -72,6 +72,12 @@ def delayed(monkeypatch):
     return register
 
 
+@pytest.fixture
+def calls(delayed):
+    """How often a slow kernel and a fast one were called, of which the slow one has the better name."""
+    return delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+
+
 def dense(rng, *widths):
     return Network([Linear(rng.standard_normal(pair, dtype=np.float32), 0.1, ReLU()) for pair in pairwise(widths)])
 
@@ -114,14 +120,12 @@ def test_time_to_prepare_does_not_hide_a_kernel_whose_prior_is_less_than_what_wa
     assert names(plan) == ["register_tiled"]  # which skips no rows, and is timed after those that do
 
 
-def test_time_to_prepare_the_best_prior_does_not_hide_a_kernel_that_may_be_faster(rng, delayed, monkeypatch):
-    delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_time_to_prepare_the_best_prior_does_not_hide_a_kernel_that_may_be_faster(rng, calls, monkeypatch):
     monkeypatch.setattr(measuring, "MAX_PREPARING_SECONDS", 0.0)
     assert names(Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))) == ["fast"]
 
 
-def test_a_choice_is_for_a_bucket_of_rows_and_stays(rng, delayed):
-    calls = delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_a_choice_is_for_a_bucket_of_rows_and_stays(rng, calls):
     session = Session(dense(rng, 8, 8), device="cpu")
     first = session(rng.random((5, 8), np.float32))
     measured = calls["slow"]
@@ -134,8 +138,7 @@ def test_a_choice_is_for_a_bucket_of_rows_and_stays(rng, delayed):
     assert first.shape == (5, 8)
 
 
-def test_another_session_reads_the_choice_from_disk(rng, delayed):
-    calls = delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_another_session_reads_the_choice_from_disk(rng, calls):
     network, rows = dense(rng, 8, 8), rng.random((5, 8), np.float32)
     Session(network, device="cpu")(rows)
     measured = calls["slow"]
@@ -149,8 +152,7 @@ def test_another_session_reads_the_choice_from_disk(rng, delayed):
 
 
 @pytest.mark.parametrize("change", ["sources", "network", "precision"])
-def test_a_choice_is_of_the_sources_and_the_network(rng, delayed, monkeypatch, change):
-    calls = delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_a_choice_is_of_the_sources_and_the_network(rng, calls, monkeypatch, change):
     network, rows = dense(rng, 8, 8), rng.random((5, 8), np.float32)
     Session(network, device="cpu")(rows)
     measured = calls["slow"]
@@ -161,8 +163,7 @@ def test_a_choice_is_of_the_sources_and_the_network(rng, delayed, monkeypatch, c
     assert (calls["slow"] > measured) == (change != "precision")
 
 
-def test_a_damaged_choice_is_measured_again(rng, delayed, monkeypatch):
-    delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_a_damaged_choice_is_measured_again(rng, calls, monkeypatch):
     monkeypatch.setattr(choice_store, "read", lambda key: {"choices": [{"first": 0}]})
     assert names(Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))) == ["fast"]
 
@@ -176,15 +177,13 @@ def test_a_choice_on_disk_of_unknown_kernels_leaves_the_prior(rng, delayed, monk
     assert not plan.steps[0].is_measured
 
 
-def test_reproducible_sessions_never_measure(rng, delayed):
-    calls = delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_reproducible_sessions_never_measure(rng, calls):
     Session(dense(rng, 8, 8), device="cpu", reproducible=True)(rng.random((5, 8), np.float32))
     assert calls["fast"] == 0
     assert not choice_store.entries()
 
 
-def test_a_pickled_plan_has_the_choice(rng, delayed):
-    calls = delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_a_pickled_plan_has_the_choice(rng, calls):
     plan = Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))
     choice_store.clear()
     measured = calls["slow"]
@@ -192,11 +191,8 @@ def test_a_pickled_plan_has_the_choice(rng, delayed):
     assert (names(again), calls["slow"]) == (["fast"], measured)
 
 
-def test_sparse_layers_leave_their_order_of_sums_for_a_gain_only(rng):
-    weights = from_dense(rng.standard_normal((8, 8), dtype=np.float32)).to_scipy()
-    network = Network([SparseLinear.from_scipy(weights, 0.1, ReLU())])
+def test_sparse_layers_leave_their_order_of_sums_for_a_gain_only():
     own, others = alternative(in_order=False), alternative()
-    assert network.edges
     assert measuring._fastest(own, {own: [0.97], others: [1.0]})[0] is others
     assert measuring._fastest(own, {own: [0.90], others: [1.0]})[0] is own
 
@@ -210,6 +206,13 @@ def test_convolutions_are_timed_each_by_itself(rng, delayed):
     assert set(names(plan)) <= {"fast", "flatten"}
     for measured in plan.compiled.choices[4, "dense"].values():
         assert SLOW < dict(measured.others)["slow"] < SLOW * measuring.REPEATS / 2
+
+
+def test_the_best_prior_stays_unless_others_win_most_runs():
+    first, other = (alternative() for _ in range(2))
+    noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
+    assert measuring._fastest(first, noisy)[0] is first
+    assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other
 
 
 def test_of_equal_kernels_the_least_time_is_recorded():
@@ -263,13 +266,6 @@ def test_records_of_choices_are_read_as_they_were_written():
     assert choice_of([{"first": 0, "last": 1, "steps": 3}]) is None
 
 
-def test_the_best_prior_stays_unless_others_win_most_runs():
-    first, other = (alternative() for _ in range(2))
-    noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
-    assert measuring._fastest(first, noisy)[0] is first
-    assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other
-
-
 def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     weights = rng.standard_normal((64, 64), dtype=np.float32)
     sparse = SparseLinear.from_scipy(from_dense(weights).to_scipy(), 0.1, ReLU())
@@ -301,15 +297,13 @@ def test_records_that_are_damaged_are_no_choice(change):
     assert choice_of([record | change]) is None
 
 
-def test_rows_that_hold_nan_leave_no_choice(rng, delayed):
-    delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_rows_that_hold_nan_leave_no_choice(rng, calls):
     with pytest.raises(InputError):
         Session(dense(rng, 8, 8), device="cpu")(np.full((5, 8), np.nan, np.float32))
     assert not choice_store.entries()
 
 
-def test_rows_of_zeros_are_replaced_by_random_ones(rng, delayed, monkeypatch):
-    delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
+def test_rows_of_zeros_are_replaced_by_random_ones(rng, calls, monkeypatch):
     seen = []
     real = measuring._measured
     monkeypatch.setattr(

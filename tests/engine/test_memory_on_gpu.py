@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scarce_memory import limited, occupied, settle
+from sessions import parts
 
 from sparsenn.engine import Session
 from sparsenn.errors import OutOfMemoryError
@@ -76,11 +77,6 @@ PROBLEMS = {
 # ---- Batches that are cut -----------------------------------------------------------------------------------------
 
 
-def parts(result):
-    outputs = result.outputs
-    return [array.tobytes() for array in (outputs.indptr, outputs.indices, outputs.expanded_values())]
-
-
 def session_on_gpu(network, kernel, **options):
     return Session(network, device="cuda", kernel=kernel, **options)
 
@@ -108,7 +104,7 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
 
     with watched() as session:
         expected = session.run(inputs)
-        right = parts(expected)  # outputs leave the device when they are asked for
+        right = parts(expected.outputs)  # outputs leave the device when they are asked for
         assert (expected.notes, len(expected.batches), failures) == ((), 1, [])
     assert 0 < expected.categories.size < rows
     settle(cupy)
@@ -117,7 +113,7 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
         with watched() as session:
             failures.clear()
             found = session.run(inputs)
-            outputs = parts(found)
+            outputs = parts(found.outputs)
             assert failures
         settle(cupy)
         assert pool.used_bytes() <= held

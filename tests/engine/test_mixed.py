@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kernel_registry import add, let_auto_take
 from oracle import assert_close
 from rich.console import Console
-from sessions import altered, steps_of
+from sessions import SWITCHES, altered, steps_of
+from sparse_layers import sparse_layer as sparse
 from strategies import inputs_for, mixed_networks
 
 from sparsenn import backends, infer
@@ -21,23 +22,14 @@ from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.stepwise import DEPTH
 from sparsenn.engine import plan
 from sparsenn.errors import ResourceError, UsageError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.formats import from_dense
+from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.network import Network
 from sparsenn.report import draw_layers, layer_table, to_json, to_record
 from sparsenn.structure.merging import merge_equal_outputs
 
-SWITCHES = [
-    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
-    for flags in itertools.product((True, False), repeat=3)
-]
 LIMITS = [{}, {"batch_size": 1}, {"batch_size": 7}, {"memory_limit": 2000}, {"weight_memory": 1}]
 LIMITS += [{"weight_memory": 3000, "batch_size": 7}]
-
-
-def sparse(dense, bias=None, activation=None):
-    weights = CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy())
-    return SparseLinear(weights, bias, activation or ReLU())
 
 
 @st.composite
@@ -59,11 +51,13 @@ def exact(rng):
     return Network(tuple(made)), from_dense(np.repeat(inputs, 4, axis=0))
 
 
-@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
-def test_any_mixture_equals_the_reference(problem, switches, limits):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@given(problem=problems(), switches=st.sampled_from(SWITCHES), limits=st.sampled_from(LIMITS))
+def test_any_mixture_equals_the_reference(device, problem, switches, limits):
     network, inputs = problem
-    result = infer(network, inputs, device="cpu", **switches, **limits)
-    assert_close(result.outputs, network, inputs)
+    result = infer(network, inputs, device=device, **switches, **limits)
+    # on a GPU, products of split factors are rounded a little more
+    assert_close(result.outputs, network, inputs, **({"slack": 8} if device == "cuda" else {}))
     assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
 
 
@@ -87,15 +81,6 @@ def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
     if not network.runs()[1:] and isinstance(network[0], Linear):
         kernel = "register_tiled"
     assert_close(infer(network, inputs, device="cpu", kernel=kernel).outputs, network, inputs)
-
-
-@pytest.mark.gpu
-@given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
-def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
-    network, inputs = problem
-    result = infer(network, inputs, device="cuda", **switches, **limits)
-    assert_close(result.outputs, network, inputs, slack=8)  # products of split factors are rounded a little more
-    assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
 
 
 def assert_every_count(result, network, inputs):
@@ -334,14 +319,14 @@ def test_a_precision_is_obeyed_or_refused(rng):
     assert (
         plan(wide, inputs, device="cpu", precision="tf32").kernel.name == "register_tiled"
     )  # float32 keeps any precision
-    with pytest.raises(UsageError, match="the kernel 'rounded' cannot run layer 1: a layer is wide"):
-        plan(wide, inputs, device="cpu", precision="tf32", kernel="rounded")
-    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 1: a layer is wide"):
-        plan(wide, inputs, device="cpu", kernel="narrow")
-    with pytest.raises(UsageError, match="'rounded' multiplies in tf32"):
-        plan(narrow, inputs, device="cpu", kernel="rounded")
-    with pytest.raises(UsageError, match=r"float16 on cpu.* float32, tf32"):
-        plan(narrow, inputs, device="cpu", precision="float16")
+    for network, options, message in (
+        (wide, {"precision": "tf32", "kernel": "rounded"}, "the kernel 'rounded' cannot run layer 1: a layer is wide"),
+        (wide, {"kernel": "narrow"}, "the kernel 'narrow' cannot run layer 1: a layer is wide"),
+        (narrow, {"kernel": "rounded"}, "'rounded' multiplies in tf32"),
+        (narrow, {"precision": "float16"}, r"float16 on cpu.* float32, tf32"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            plan(network, inputs, device="cpu", **options)
 
 
 @pytest.mark.usefixtures("rungs")
@@ -389,34 +374,27 @@ def test_what_is_unknown_is_a_dash_and_null(exact, tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("float16", 1e-2)])
-def test_lower_precisions_run_on_a_gpu(rng, precision, allowed):
-    widths = (72, 64, 64, 4)
-    network = Network(tuple(Linear(rng.normal(size=pair) / 6, 0.1) for pair in itertools.pairwise(widths)))
+@pytest.mark.parametrize(
+    ("kinds", "widths"), [((Linear,) * 3, (72, 64, 64, 4)), ((Linear, sparse) * 2, (72, 64, 50, 64, 4))]
+)
+def test_lower_precisions_run_on_a_gpu(rng, precision, allowed, kinds, widths):
+    pairs = zip(kinds, itertools.pairwise(widths), strict=True)
+    network = Network(tuple(kind(rng.normal(size=pair) / 6, 0.1) for kind, pair in pairs))
     inputs = from_dense(rng.normal(size=(1000, 72)))
     result = infer(network, inputs, device="cuda", precision=precision)
-    assert result.plan.kernel.precision == precision
-    expected = backends.oracle.run(network, inputs).toarray()
-    difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
-    assert difference <= allowed * np.abs(expected).max()
-    wide = plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
-    assert wide.kernel.precision in (precision, "float32")  # whichever should be faster
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "allowed"), [("tf32", 5e-3), ("float16", 1e-2)])
-def test_sparse_layers_follow_dense_ones_of_lower_precision_on_a_gpu(rng, precision, allowed):
-    kinds, widths = (Linear, sparse, Linear, sparse), (72, 64, 50, 64, 4)
-    network = Network(
-        tuple(
-            kind(rng.normal(size=pair) / 6, 0.1) for kind, pair in zip(kinds, itertools.pairwise(widths), strict=True)
-        )
-    )
-    inputs = from_dense(rng.normal(size=(1000, 72)))
-    result = infer(network, inputs, device="cuda", precision=precision)
-    assert result.plan.precisions == (precision,) * 4  # sparse layers with so many weights are run as dense ones
+    # sparse layers with so many weights are run as dense ones
+    assert result.plan.precisions == (precision,) * len(kinds)
     expected = backends.oracle.run(network, inputs).toarray()
     difference = np.abs(result.outputs.to_scipy().toarray() - expected).max()
     assert 0 < difference <= allowed * np.abs(expected).max()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
+def test_a_wide_layer_runs_in_the_faster_precision(rng, precision):
+    inputs = from_dense(rng.normal(size=(1000, 72)))
+    wide = plan(Network((Linear(rng.normal(size=(72, 3000))),)), inputs, device="cuda", precision=precision)
+    assert wide.kernel.precision in (precision, "float32")
 
 
 @pytest.mark.gpu

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from sessions import altered, same
+from sessions import altered, doing_first, same
 
 from sparsenn import infer
 from sparsenn.backends.cpu import CPUBackend
@@ -43,19 +43,15 @@ class Small(CPUBackend):
 def limited(network, error_for, from_layer=0, **options):
     """A session with a kernel that cannot take some numbers of rows, from some layer of its stack on."""
 
-    def change(kernel):
-        def launch(step):
-            error = error_for(step.features.shape[0])
-            if error is not None and step.first >= from_layer:
-                try:
-                    raise ValueError("the cause")
-                except ValueError as cause:
-                    raise error from cause
-            return kernel.launch(step)
+    def fail(step):
+        error = error_for(step.features.shape[0])
+        if error is not None and step.first >= from_layer:
+            try:
+                raise ValueError("the cause")
+            except ValueError as cause:
+                raise error from cause
 
-        return replace(kernel, launch=launch)
-
-    return altered(network, backend=Small(), change=change, device="cpu", **{"kernel": "scipy", **options})
+    return altered(network, backend=Small(), change=doing_first(fail), device="cpu", **{"kernel": "scipy", **options})
 
 
 def counted(result):

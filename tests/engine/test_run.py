@@ -1,9 +1,7 @@
 """What a run gives: every kernel and every switch against the float64 reference."""
 
-import itertools
 import sys
 import time
-from dataclasses import replace
 
 import numba
 import numpy as np
@@ -11,27 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import assert_close
-from sessions import altered
+from sessions import SWITCHES, altered, doing_first
+from sparse_layers import sparse_layer as layer
 from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
 from sparsenn.engine import Session
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.formats import from_dense
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 from sparsenn.network import Network
 from sparsenn.structure.merging import merge_equal_outputs
 
 KERNELS = ["auto", *(entry.name for entry in backends.kernels("spmspm", "cpu"))]
-SWITCHES = [
-    dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))
-    for flags in itertools.product((True, False), repeat=3)
-]
-
-
-def layer(dense, bias=None, activation=None):
-    weights = CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy())
-    return SparseLinear(weights, bias, activation or ReLU())
 
 
 @given(networks_with_inputs(), st.sampled_from(KERNELS), st.sampled_from(SWITCHES), st.sampled_from([None, 1, 7]))
@@ -154,20 +144,14 @@ def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
     def fresh():
         return numba.njit(lambda number: number + 1)
 
-    def compiling(kernel):
-        def launch(step):
-            while_computed(1)
-            return kernel.launch(step)
-
-        return replace(kernel, launch=launch)
-
     def merged(network):
         while_planned(1)
         return merge_equal_outputs(network)
 
     while_computed, while_planned = fresh(), fresh()
     monkeypatch.setattr(sys.modules[CompiledNetwork.__module__], "merge_equal_outputs", merged)
-    session = altered(Network(network.layers), change=compiling, device="cpu", kernel="panel")
+    change = doing_first(lambda step: while_computed(1))
+    session = altered(Network(network.layers), change=change, device="cpu", kernel="panel")
     problem = session.plan(inputs).compiled
     start = time.perf_counter()
     first = session.run(inputs).seconds

@@ -6,18 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sessions import altered, same, steps_of
+from sessions import altered, doing_first, same, steps_of
+from sparse_layers import sparse_layer as layer
 
 from sparsenn import Session, infer
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.oracle import ReferenceBackend
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Add, AvgPool2d, Conv2d, Identity, MaxPool2d, ReLU, SparseLinear
+from sparsenn.formats import from_dense
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Identity, MaxPool2d, ReLU
 from sparsenn.network import Network, Node
-
-
-def layer(dense, bias=None):
-    return SparseLinear(CSC.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy()), bias, ReLU())
 
 
 class Layers(list):
@@ -108,16 +105,12 @@ def test_outputs_alone_stream_as_well(network, inputs, ahead):
 def test_the_next_part_is_prepared_while_one_is_computed_with(network, inputs):
     begun = threading.Event()
 
-    def waiting(kernel):
-        def launch(step):
-            if len(backend.prepared) < 24:
-                assert begun.wait(timeout=240), "nothing is prepared while a layer is computed"
-            begun.clear()
-            return kernel.launch(step)
+    def wait(step):
+        if len(backend.prepared) < 24:
+            assert begun.wait(timeout=240), "nothing is prepared while a layer is computed"
+        begun.clear()
 
-        return replace(kernel, launch=launch)
-
-    session = watched(network, "cpu", True, waiting, kernel="scipy", weight_memory=1, batch_size=50)
+    session = watched(network, "cpu", True, doing_first(wait), kernel="scipy", weight_memory=1, batch_size=50)
     backend, prepare = session.backend, session.backend.prepare
 
     def announced(*arguments):
@@ -144,17 +137,13 @@ def test_an_error_in_preparing_surfaces_and_the_thread_ends(network, inputs, fai
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_the_thread_ends_where_computing_fails(network, inputs, error):
-    failing = [True]
+    failing = [error]
 
-    def change(kernel):
-        def launch(step):
-            if failing:
-                raise error
-            return kernel.launch(step)
+    def fail(step):
+        for each in failing:
+            raise each
 
-        return replace(kernel, launch=launch)
-
-    session = watched(network, "cpu", True, change, kernel="scipy", weight_memory=1)
+    session = watched(network, "cpu", True, doing_first(fail), kernel="scipy", weight_memory=1)
     with pytest.raises(error):
         session.run(inputs)
     assert not preparing_threads()
@@ -181,11 +170,8 @@ def test_kernels_that_group_rows_take_a_part_at_a_time(network, inputs):
     seen = []
 
     def grouping(kernel):
-        def launch(step):
-            seen.append((step.first, step.last))
-            return kernel.launch(step)
-
-        return replace(kernel, launch=launch, groups_rows=True, seconds=None)
+        noting = doing_first(lambda step: seen.append((step.first, step.last)))
+        return replace(noting(kernel), groups_rows=True, seconds=None)
 
     size = CPUBackend().prepared_bytes(network[0])
     options = {"kernel": "panel", "compaction": False}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from children import python
 from kernel_registry import let_auto_take
 
 pytest.importorskip("onnxruntime", reason="runs whole networks")
@@ -193,28 +194,33 @@ def test_another_session_reads_the_choice_from_disk(rng, speeds, faster):
     assert pickle.loads(pickle.dumps(again)).kernel.name == chosen
 
 
-OPTIONS = [{"reproducible": True}, {"precision": "float64"}, {"device": "reference"}, {"kernel": "register_tiled"}]
+def with_options(network, **options):
+    return Session(network, **{"device": "cpu", **options})
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_options_that_promise_something_else_rule_it_out(rng, speeds, options):
+WITHOUT = {
+    "reproducible": partial(with_options, reproducible=True),
+    "float64": partial(with_options, precision="float64"),
+    "reference": partial(with_options, device="reference"),
+    "kernel": partial(with_options, kernel="register_tiled"),
+    "measures apart": lambda network: Session._anew(network, Options(device="cpu"), in_order=True),
+    "no graph": lambda network: with_options(replace(network)),
+    "refused graph": lambda network: with_options(
+        with_onnx_graph(network, replace(network.onnx_graph, model=b"no model"))
+    ),
+    "weights that do not fit": lambda network: with_options(
+        network, weight_memory=sum(layer.weight_bytes for layer in network) + len(network.onnx_graph.model) - 1
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT)
+def test_sessions_that_do_without_it(rng, speeds, case):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    Session(network, **{"device": "cpu", **options})(rows)
-    assert not calls[0]
-
-
-def test_sessions_that_measure_apart_do_without_it(rng, speeds):
-    network = dense(rng)
-    rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    Session._anew(network, Options(device="cpu"), in_order=True)(rows)
-    assert not calls[0]
-
-
-def test_a_network_without_a_graph_stays_with_the_kernels(rng, speeds):
-    network = replace(dense(rng))
-    rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    Session(network, device="cpu")(rows)
+    session = WITHOUT[case](network)
+    assert session(rows).shape == (5, 5)
+    assert session.plan(rows).kernel.name == ("reference" if case in ("float64", "reference") else "register_tiled")
     assert not calls[0]
 
 
@@ -223,15 +229,6 @@ def test_without_the_package_nothing_is_measured(rng, speeds, monkeypatch):
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
     monkeypatch.setattr(compiled_network, "onnx_runtime_version", lambda: "")
     Session(network, device="cpu")(rows)
-    assert not calls[0]
-
-
-def test_a_graph_that_onnx_runtime_refuses_is_left_to_the_kernels(rng, speeds):
-    network = dense(rng)
-    rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    session = Session(with_onnx_graph(network, replace(network.onnx_graph, model=b"no model")), device="cpu")
-    assert session(rows).shape == (5, 5)
-    assert session.plan(rows).kernel.name == "register_tiled"
     assert not calls[0]
 
 
@@ -262,16 +259,6 @@ def test_equal_outputs_are_computed_once_by_kernels_alone(rng, speeds):
         np.testing.assert_allclose(session(rows), Session(network, device="reference")(rows), atol=1e-5)
     plan = session.plan(rows)
     assert (plan.kernel.name, plan.merged.expansion) == ("onnxruntime", None)
-
-
-def test_weights_have_to_fit(rng, speeds):
-    network = dense(rng)
-    rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    both = sum(layer.weight_bytes for layer in network) + len(network.onnx_graph.model)
-    session = Session(network, device="cpu", weight_memory=both - 1)
-    session(rows)
-    assert not calls[0]
-    assert session.plan(rows).kernel.name == "register_tiled"
 
 
 def test_a_memory_limit_cuts_batches(rng, speeds):
@@ -356,8 +343,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
 def test_a_forked_child_computes_and_drops_the_network():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False, env=environment).returncode == 0
+    assert python("-c", FORKED, PYTHONPATH=os.pathsep.join(sys.path), seconds=60).returncode == 0
 
 
 @pytest.mark.parametrize(("layer", "width"), [(Add(), 12), (Concatenate(), 24)], ids=["sum", "channels"])
