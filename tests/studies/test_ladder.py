@@ -7,6 +7,7 @@ import pytest
 
 from sparsenn import backends, radixnet
 from sparsenn.backends import oracle
+from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.machine import H200
 from sparsenn.backends.trainer import PRECISIONS
 from sparsenn.errors import UsageError
@@ -118,6 +119,30 @@ def test_a_sweep_is_the_first_rung_and_one_for_each_value():
     assert "privatized" not in names
     with pytest.raises(UsageError, match="leave --sweep out"):
         rungs_of("spmspm", "cpu", sweep=True)
+
+
+RUNGS = {
+    ("spmspm", "cpu"): ["sequential", "scipy", "scatter", "panel"],
+    ("spmspm", "cuda"): [
+        *("naive", "warp_vote", "coarsened", "privatized", "warp_vote_coarsened", "warp_vote_privatized"),
+        *("row_per_warp", "tile", "chunks"),
+    ],
+    ("spmspm", "reference"): ["reference"],
+    ("histogram", "cuda"): ["atomic", "warp_match"],
+    ("scan", "cuda"): ["single_block", "two_level"],
+    ("binning", "cuda"): ["atomic", "warp_match"],
+    ("sort", "cuda"): ["exchange", "bitmap_rank"],
+}
+"""From plain to fast."""
+
+
+@pytest.mark.parametrize(("operation", "device"), RUNGS)
+def test_rungs_are_told_from_plain_to_fast(operation, device):
+    rungs = rungs_of(operation, device)
+    assert [rung.name for rung in rungs] == RUNGS[operation, device]
+    if operation != "spmspm":  # the steps of conversion, of which the engine takes the last rung
+        assert rungs[-1].launch is getattr(conversion, operation)
+        assert not any(rung.auto for rung in rungs)
 
 
 SMALL = {"conv2d": (70, (4, 30, 30, 8, 3, 1)), "gemm": (0, (300, 200, 100))}

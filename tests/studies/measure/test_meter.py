@@ -40,10 +40,7 @@ def test_roofs_are_plausible_for_any_machine():
     [
         ({"index0": ("1", "48K"), "index2": ("2", "1024K"), "index3": ("3", "36M")}, (3, 36 << 20)),
         ({"index0": ("1", "48K"), "index1": ("2", "512K")}, (2, 512 << 10)),
-        (
-            {"index0": ("1", "32768"), "index1": ("2", "a lot"), "index2": ("3", "0K")},
-            (1, 32768),
-        ),
+        ({"index0": ("1", "32768"), "index1": ("2", "a lot"), "index2": ("3", "0K")}, (1, 32768)),
         ({"index0": ("1", "32K"), "index1": ("?", "1G")}, (1, 32 << 10)),
         ({}, cache_reading.UNTOLD),
     ],

@@ -23,8 +23,6 @@ ROOFS = Roofs(
 
 
 class Meter(HostMeter):
-    """Counts how often it measures."""
-
     def __init__(self, name="Test", driver="1"):
         self.count = 0
         self._identity = Identity(name, driver)

@@ -106,22 +106,8 @@ def test_wide_layers_take_32_bit_indices(entry, rng):
 
 
 @rungs
-def test_official_categories_of_the_first_images(entry, official_folder):
+@pytest.mark.parametrize("switches", [{}, dict.fromkeys(("compaction", "deduplication", "merging"), False)], ids=str)
+def test_official_categories_of_the_first_images(entry, switches, official_folder):
     dataset = read_official(official_folder)
-    found = infer(
-        dataset.network,
-        dataset.inputs,
-        device="cuda",
-        kernel=entry.name,
-        compaction=False,
-        deduplication=False,
-        merging=False,
-    )
-    assert np.array_equal(found.categories, dataset.truth)
-
-
-@rungs
-def test_the_engine_drops_groups_and_merges_with_every_rung(entry, official_folder):
-    dataset = read_official(official_folder)
-    found = infer(dataset.network, dataset.inputs, device="cuda", kernel=entry.name)
+    found = infer(dataset.network, dataset.inputs, device="cuda", kernel=entry.name, **switches)
     assert np.array_equal(found.categories, dataset.truth)

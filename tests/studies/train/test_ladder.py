@@ -26,7 +26,6 @@ def stage_of(problem: TrainingProblem) -> tuple[TrainStage, np.ndarray]:
 
 @pytest.fixture
 def problem() -> TrainingProblem:
-    """Twenty batches of a small network."""
     ladder = ladder_for("train")
     layers, data = ladder.problem(1280, (6, 30, 20, 2), 0)
     return TrainingProblem(layers, data[:, :6].copy(), data[:, 6:].copy(), "mse", 64, 0.01, 0.9)
