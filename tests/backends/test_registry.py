@@ -75,28 +75,24 @@ def test_float32_on_tensor_cores_is_three_products_in_tf32():
     assert tensor_tiles.FLOAT32.products == tensor_image.FLOAT32.passes == SPLIT_PRODUCTS
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "cuda:1234"])
-def test_a_device_that_is_not_there_is_refused(device):
-    with pytest.raises(DeviceError, match="use --device cpu"):
+@pytest.mark.parametrize(
+    ("device", "error", "message"),
+    [
+        *((device, DeviceError, "use --device cpu") for device in ("cuda:99", "cuda:1234")),
+        *((device, UsageError, "unknown device") for device in ("", "gpu", "cuda:", "cuda:x", "CPU")),
+    ],
+)
+def test_a_device_that_is_not_there_or_does_not_exist_is_refused(device, error, message):
+    with pytest.raises(error, match=message):
         backends.backend_for(device)
 
 
-@pytest.mark.parametrize("device", ["", "gpu", "cuda:", "cuda:x", "CPU"])
-def test_a_device_that_does_not_exist_is_refused(device):
-    with pytest.raises(UsageError, match="unknown device"):
-        backends.backend_for(device)
-
-
-def test_auto_is_the_cpu_where_cupy_is_missing(monkeypatch):
-    monkeypatch.setattr("sparsenn.backends.selection.find_spec", lambda name: None)
-    assert backends.backend_for("auto").device == "cpu"
-
-
-def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):
+@pytest.mark.parametrize("has_cupy", [False, True])
+def test_auto_is_the_cpu_where_cupy_is_missing_or_there_is_no_gpu(monkeypatch, has_cupy):
     def refuse(index):
         raise DeviceError("no GPU")
 
-    monkeypatch.setattr("sparsenn.backends.selection.find_spec", lambda name: object())
+    monkeypatch.setattr("sparsenn.backends.selection.find_spec", lambda name: object() if has_cupy else None)
     monkeypatch.setattr("sparsenn.backends.selection.CUDABackend", refuse)
     assert backends.backend_for("auto").device == "cpu"
 

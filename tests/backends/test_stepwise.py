@@ -1,19 +1,18 @@
 """Chains of launches: what leaves, what merges, how often that is looked for, and what is counted."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sessions import doing_first
+from sparse_layers import sparse_layer
 from strategies import networks_with_inputs
 
 from sparsenn import backends
 from sparsenn.backends import oracle
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.stepwise import DEPTH, Stepwise, scatters
-from sparsenn.formats import CSC, CSR, from_dense
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.formats import CSR, from_dense
 
 KERNELS = [
     (entry.device, entry)
@@ -31,27 +30,19 @@ def chain_of(device, kernel, layers, rows, *, droppable_from=0, deduplicate=True
 
 
 def spread(left, rows):
-    """Give each input its row."""
     features = left.features.to_scipy().toarray() if isinstance(left.features, CSR) else left.features
     assert left.inputs == rows
     return left.row_map.scatter(features)
 
 
 def diagonal(value, bias):
-    return SparseLinear(CSC.from_scipy(from_dense(value * np.eye(4)).to_scipy()), bias, ReLU())
+    return sparse_layer(value * np.eye(4), bias)
 
 
 class Watched:
-    """A kernel that notes which layers it launches."""
-
     def __init__(self, kernel):
         self.spans = []
-        self.kernel = replace(kernel, launch=self._launch)
-        self._kernel = kernel
-
-    def _launch(self, step):
-        self.spans.append((step.first, step.last))
-        return self._kernel.launch(step)
+        self.kernel = doing_first(lambda step: self.spans.append((step.first, step.last)))(kernel)
 
 
 @pytest.mark.parametrize(("device", "kernel"), KERNELS, ids=lambda value: getattr(value, "name", value))
@@ -155,11 +146,11 @@ def test_progress_is_told_of_layers():
 def band(width):
     """A layer of 400 outputs, each of up to so many neighbouring inputs."""
     weights = np.tri(400, k=0, dtype=np.float32) - np.tri(400, k=-width, dtype=np.float32)
-    return SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), None, ReLU())
+    return sparse_layer(weights)
 
 
 def test_scattering_pays_for_few_nonzeros_of_csr():
-    wide = SparseLinear(CSC.from_scipy(from_dense(np.ones((400, 400))).to_scipy()), None, ReLU())
+    wide = sparse_layer(np.ones((400, 400)))
     rows = np.zeros((3000, 400), np.float32)
     rows[:, 7] = 1
     assert scatters(wide, from_dense(rows))

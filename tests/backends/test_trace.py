@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numba
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sessions import altered
+from sessions import altered, doing_first
 from traces import checked_spans, lines
 
 import sparsenn
@@ -23,7 +22,6 @@ from sparsenn.runtime.spans import watchers
 
 @pytest.fixture
 def network(rng: np.random.Generator) -> Network:
-    """Three sparse layers of 40 neurons."""
     weights = rng.normal(size=(3, 40, 40)) * (rng.random((3, 40, 40)) < 0.1)
     return Network.from_scipy([csr_array(each) for each in weights], -0.1, ReLU())
 
@@ -93,14 +91,7 @@ def test_what_is_compiled_shows(rng: np.random.Generator, network: Network, tmp_
     def fresh(number: int) -> int:
         return number + 1
 
-    def compiling(kernel: Any) -> Any:
-        def launch(step: Any) -> Any:
-            fresh(1)
-            return kernel.launch(step)
-
-        return replace(kernel, launch=launch)
-
-    session = altered(network, change=compiling, device="cpu", kernel="panel")
+    session = altered(network, change=doing_first(lambda step: fresh(1)), device="cpu", kernel="panel")
     with sparsenn.trace(tmp_path / "t.json"):
         session.run(rng.random((9, 40)))
     spans = checked_spans(tmp_path / "t.json")

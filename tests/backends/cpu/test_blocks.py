@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sparse_layers import sparse_layer
 
 from sparsenn import GELU, Network, ReLU, SparseLinear
 from sparsenn.backends.cpu import packed
 from sparsenn.backends.cpu.tiles import GROUP
 from sparsenn.engine import Session
-from sparsenn.formats import CSC, from_dense
 
 
 def layer(inputs: int, outputs: int, density: float, iso: bool = False) -> SparseLinear:
@@ -18,9 +18,7 @@ def layer(inputs: int, outputs: int, density: float, iso: bool = False) -> Spars
     values = np.full((inputs, outputs), 0.5) if iso else rng.normal(size=(inputs, outputs))
     dense = np.where(rng.random((inputs, outputs)) < density, values, 0)
     dense[:, 0] = 0  # an output without weights
-    weights = CSC.from_scipy(from_dense(dense.astype(np.float32)).to_scipy()) if iso else sp.csc_array(dense)
-    bias = rng.normal(size=outputs).astype(np.float32)
-    return SparseLinear(weights, bias, ReLU()) if iso else SparseLinear.from_scipy(weights, bias, GELU())
+    return sparse_layer(dense, rng.normal(size=outputs), ReLU() if iso else GELU())
 
 
 def test_entries_come_block_by_block_and_group_by_group() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from convolutions import assert_near_conv2d
+from formulas import Unknown
 
 from sparsenn.backends.cpu.convolution import DIRECT, launch_direct
 from sparsenn.backends.cpu.processor import host_machine
@@ -33,17 +34,8 @@ def test_buffers_of_larger_images_leave_nothing_behind(rng):
         assert_near(layer, rng.normal(size=(3, 2, size, size)).astype(np.float32))
 
 
-class Doubled:
-    """An activation that the kernel does not know."""
-
-    name = "doubled"
-
-    def __call__(self, z):
-        return 2 * z
-
-
 def test_an_unknown_activation_is_refused():
-    layer, images = Conv2d(np.ones((1, 1, 2, 2)), 1.0, Doubled()), np.ones((1, 1, 2, 2), np.float32)
+    layer, images = Conv2d(np.ones((1, 1, 2, 2)), 1.0, Unknown()), np.ones((1, 1, 2, 2), np.float32)
     assert "do not know the activation" in DIRECT.why_not(host_machine(), layer, (1, 2, 2))
     with pytest.raises(UsageError, match="do not know the activation"):
         launch_direct(layer, images)

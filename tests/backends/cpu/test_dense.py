@@ -7,6 +7,7 @@ import pytest
 from fused import bits, in_order
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_layers import sparse_layer
 from strategies import linear_layers, seeds
 
 from sparsenn import Session
@@ -16,14 +17,13 @@ from sparsenn.backends.cpu.panel import panel_seconds
 from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.tiles import TALL, TILE
 from sparsenn.backends.oracle.dense import forward
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Linear, ReLU, SparseLinear
+from sparsenn.formats import from_dense
+from sparsenn.layers import Linear, ReLU
 from sparsenn.network import Network
 
 
 @st.composite
 def stacks(draw):
-    """Up to five layers and rows for them."""
     widths = draw(st.lists(st.integers(1, 30), min_size=2, max_size=6))
     layers = [draw(linear_layers(*pair)) for pair in pairwise(widths)]
     rng = np.random.default_rng(draw(seeds))
@@ -72,7 +72,7 @@ def test_threads_share_what_takes_each_longer_than_waking_it(width, rows, shared
 def test_sums_are_in_order(rows, inputs, outputs, rng):
     weights = rng.normal(size=(inputs, outputs)).astype(np.float32)
     given_rows, bias = rng.normal(size=(rows, inputs)).astype(np.float32), rng.normal(size=outputs).astype(np.float32)
-    sparse = SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), bias, ReLU())
+    sparse = sparse_layer(weights, bias)
     found = launch([Linear(weights, bias, ReLU())], given_rows)
     assert np.array_equal(bits(found + 0.0), bits(in_order([sparse], given_rows)))
 
@@ -84,7 +84,7 @@ def test_estimates_choose_by_density(threads, density, dense_is_faster):
     for width in (128, 512):
         weights = rng.random((width, width)) + 1
         weights[rng.random((width, width)) >= density] = 0
-        sparse = [SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), None, ReLU())] * 4
+        sparse = [sparse_layer(weights)] * 4
         faster = seconds(machine, [Linear(weights)] * 4, 10_000) < panel_seconds(machine, sparse, 10_000)
         assert faster == dense_is_faster
 

@@ -15,27 +15,9 @@ from llvmlite.binding import get_host_cpu_features
 from sparsenn import Conv2d, Network, ReLU, Session
 from sparsenn.backends.cpu.tiles import VECTOR
 
-AVX2 = ",".join(
-    f"+{name}"
-    for name in (
-        *(
-            "64bit",
-            "avx",
-            "avx2",
-            "bmi",
-            "bmi2",
-            "cmov",
-            "cx8",
-            "f16c",
-            "fma",
-            "fxsr",
-            "lzcnt",
-            "mmx",
-            "movbe",
-            "popcnt",
-        ),
-        *("sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3"),
-    )
+AVX2 = (
+    "+64bit,+avx,+avx2,+bmi,+bmi2,+cmov,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,"
+    "+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 )
 
 

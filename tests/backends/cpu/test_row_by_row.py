@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_layers import sparse_layer
 from strategies import networks_with_inputs
 
 from sparsenn.backends import StepInput, backend_for
@@ -18,8 +19,7 @@ from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS, rows_seconds
 from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.errors import ShapeError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import ReLU, Sigmoid, Tanh
 
 
 def prepared(network, copies=1):
@@ -68,8 +68,7 @@ def test_chains_give_every_row_and_can_run_again(problem, counting):
 
 
 def test_dead_rows_are_zeros_and_cost_nothing_further():
-    weights = CSC.from_scipy(from_dense(np.eye(3)).to_scipy())
-    _, stack = prepared([SparseLinear(weights, -1.0, ReLU())] * 4)
+    _, stack = prepared([sparse_layer(np.eye(3), -1.0)] * 4)
     chain = ROWS.prepare(stack, SparseProblem(2, "dense", 1, False))
     left = chain.run(np.array([[9, 9, 9], [1, 1, 1]], np.float32), True)
     assert left.features.tolist() == [[5, 5, 5], [0, 0, 0]]
@@ -78,8 +77,7 @@ def test_dead_rows_are_zeros_and_cost_nothing_further():
 
 
 def test_more_or_other_rows_than_the_chain_was_made_for_are_refused():
-    weights = CSC.from_scipy(from_dense(np.eye(3)).to_scipy())
-    _, stack = prepared([SparseLinear(weights, None, ReLU())])
+    _, stack = prepared([sparse_layer(np.eye(3))])
     chain = ROWS.prepare(stack, SparseProblem(2, "dense", 1, False))
     for shape in ((3, 3), (2, 4)):
         with pytest.raises(ShapeError, match="up to 2 rows of 3"):
@@ -90,7 +88,7 @@ def test_estimates_prefer_rows_for_one_and_panels_for_many():
     rng = np.random.default_rng(0)
     for width, density, few in ((100, 0.05, 8), (1000, 0.03, 1)):  # of wide panels, threads share more than of rows
         dense = rng.normal(size=(width, width)) * (rng.random((width, width)) < density)
-        layers = [SparseLinear(CSC.from_scipy(from_dense(dense).to_scipy()), None, ReLU())] * 6
+        layers = [sparse_layer(dense)] * 6
         for threads in (1, 2, 8):
             machine = processor_of("here", threads)
             if threads <= few:
@@ -100,7 +98,7 @@ def test_estimates_prefer_rows_for_one_and_panels_for_many():
 
 def connected(rng, inputs, outputs, density, activation):
     dense = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < density)
-    return SparseLinear(CSC.from_scipy(from_dense(dense).to_scipy()), rng.normal(), activation)
+    return sparse_layer(dense, rng.normal(), activation)
 
 
 @pytest.mark.parametrize("density", [0.004, 0.02, 0.3, 0.9])

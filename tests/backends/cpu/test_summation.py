@@ -10,15 +10,14 @@ from fused import bits, fused_multiply_add, in_order
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array
+from sparse_layers import sparse_layer
 from strategies import activations, csc_matrices, seeds
 
 from sparsenn import Network, Session
 from sparsenn.backends import StepInput, backend_for
-from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu import panel
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
 from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS
-from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.runtime.workers import thread_count
@@ -76,7 +75,7 @@ def test_all_kernels_give_the_bits_of_sums_in_order(problem, panels, chunk_work)
 @pytest.mark.parametrize("density", [0.01, 0.4])
 def test_rows_that_are_scattered_give_the_bits_of_sums_in_order(density, rng):
     matrix = rng.normal(size=(200, 70)) * (rng.random((200, 70)) < density)
-    layer = SparseLinear(CSC.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy()), 0.25)
+    layer = sparse_layer(matrix, 0.25)
     rows = (rng.normal(size=(45, 400)) * (rng.random((45, 400)) < 0.3)).astype(np.float32)[:, ::2]
     step = StepInput(prepared([layer]), 0, 1, rows, np.ones(45, np.int64), 1, True)
     output = launch_panel(step)
@@ -90,7 +89,7 @@ def test_rows_that_are_scattered_give_the_bits_of_sums_in_order(density, rng):
 def test_inputs_without_a_weight_do_not_matter(inputs, panels, rng):
     weights = rng.normal(size=(inputs, 21)) * (rng.random((inputs, 21)) < 0.2)
     weights[rng.choice(inputs, inputs // 3, replace=False)] = 0
-    layer = SparseLinear(CSC.from_scipy(_csc(weights.astype(np.float32))), 0.25)
+    layer = sparse_layer(weights, 0.25)
     used = np.flatnonzero(weights.any(axis=1))
     rows = np.full((150, inputs), np.nan, np.float32)
     rows[:, used] = rng.normal(size=(150, used.size))
@@ -109,7 +108,7 @@ def test_layers_that_threads_share_give_the_bits_of_sums_in_order(count, inputs,
     matrix = csc_array((rng.normal(size=places.size), places, np.arange(121) * min(each, inputs // 2)), (inputs, 120))
     layers = [
         SparseLinear(CSC.from_scipy(matrix.astype(np.float32)), 0.1, activation),
-        SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(120, 500)).astype(np.float32))), -0.1, activation),
+        sparse_layer(rng.normal(size=(120, 500)), -0.1, activation),
     ]
     rows = rng.normal(size=(count, inputs)).astype(np.float32)
     with threads_with(False, 1):
@@ -126,7 +125,7 @@ def test_every_number_of_weights_an_output(degree, iso, rng):
     for column in weights.T:
         chosen = rng.choice(64, degree, replace=False)
         column[chosen] = 0.3 if iso else rng.normal(size=degree)
-    layers = [SparseLinear(CSC.from_scipy(_csc(weights)), -0.1, Identity())]
+    layers = [sparse_layer(weights, -0.1, Identity())]
     rows = rng.normal(size=(70, 64)).astype(np.float32)
     output = launch_panel(StepInput(prepared(layers), 0, 1, rows, np.ones(70, np.int64), 1))
     assert np.array_equal(bits(rows_of(output, 70)), bits(in_order(layers, rows)))
@@ -135,7 +134,7 @@ def test_every_number_of_weights_an_output(degree, iso, rng):
 @pytest.mark.parametrize("count", [70, 300, 700])
 @pytest.mark.parametrize("panels", [False, True])
 def test_rows_that_die_leave_every_tile(count, panels, rng):
-    layer = SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(60, 300)).astype(np.float32))), 0.0)
+    layer = sparse_layer(rng.normal(size=(60, 300)), 0.0)
     rows = rng.normal(size=(count, 60)).astype(np.float32) * (rng.random((count, 1)) < 0.5)
     with threads_with(panels, 1):
         output = launch_panel(StepInput(prepared([layer]), 0, 1, rows, np.ones(count, np.int64), 0))
@@ -143,12 +142,6 @@ def test_rows_that_die_leave_every_tile(count, panels, rng):
     found = output.row_map.scatter(output.features)
     assert np.array_equal(bits(found + 0.0), bits(in_order([layer], rows)))
     assert output.counts[0].nonzeros == np.count_nonzero(found)
-
-
-def _csc(dense):
-    from scipy.sparse import csc_array
-
-    return csc_array(dense)
 
 
 def test_threads_share_panels_where_there_are_fewer_than_threads_that_can_share():
@@ -162,42 +155,20 @@ def test_threads_share_panels_where_there_are_fewer_than_threads_that_can_share(
     assert not panel._is_shared(most, 1 << 20, 64, True)
 
 
-def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
-    layers = [SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(50, 50)))), 0.1, ReLU()) for _ in range(3)]
-    rows, stack = rng.normal(size=(333, 50)).astype(np.float32), prepared(layers)
-
-    def run(kernel, first, last):
-        problem = SparseProblem(last - first, "dense", 3, False)
-        left = chain_of(backend, kernel, stack, layers, problem).run(rows[first:last], False)
-        return left.row_map.scatter(left.features)
-
-    backend = backend_for("cpu")
-    whole = run(PANEL, 0, 333)
-    for size in (1, 7, 100):
-        for kernel in (PANEL, ROWS, GATHERED_ROWS):
-            parts = [run(kernel, first, min(first + size, 333)) for first in range(0, 333, size)]
-            assert np.array_equal(bits(np.concatenate(parts)), bits(whole)), (kernel.name, size)
-
-
 def test_a_tiny_addend_survives_or_not_in_every_kernel_alike():
     """-1 + 2^-25 + 1 is 0 or not, by the order: a row dies or is a category."""
     weights = np.full((40, 200), -1, np.float32)
     weights[:, 0] = 0
     weights[0, 0], weights[1, 0] = 1, 2.0**-25
-    layers = [SparseLinear(CSC.from_scipy(_csc(weights)), -1.0, ReLU())]
+    layers = [sparse_layer(weights, -1.0)]
     rows = np.zeros((64, 40), np.float32)
     rows[0, :2], rows[1:, 2:] = 1, 1
     stack = prepared(layers)
     found = []
     for count in (1, 64):
         for features in (rows[:count], from_dense(rows[:count])):
-            for launch, scatter in (
-                (launch_panel, False),
-                (launch_panel, True),
-                (ROWS.launch, False),
-                (GATHERED_ROWS.launch, False),
-            ):
-                output = launch(StepInput(stack, 0, 1, features, np.ones(count, np.int64), 1, scatter))
+            for kernel, scatter in ((PANEL, False), (PANEL, True), (ROWS, False), (GATHERED_ROWS, False)):
+                output = kernel.launch(StepInput(stack, 0, 1, features, np.ones(count, np.int64), 1, scatter))
                 found.append(float(output.row_map.scatter(output.features)[0, 0]))
     assert set(found) == {0.0}
 
@@ -229,11 +200,8 @@ def test_infinite_sums_become_the_limits_of_activations(kernel, activation, rows
 @pytest.mark.skipif(thread_count() < 2, reason="one thread computes slices one after the other")
 def test_slices_at_tiles_of_unequal_lanes_do_not_meet(rng):
     dense = (rng.normal(size=(64, 512)) * (rng.random((64, 512)) < 0.5)).astype(np.float32)
-    network = Network((SparseLinear.from_scipy(_csc(dense), None, ReLU()),))
+    network = Network((sparse_layer(dense),))
     features = rng.normal(size=(176, 64)).astype(np.float32)
-    with (
-        Session(network, device="cpu", kernel="rows") as alone,
-        Session(network, device="cpu", kernel="panel") as shared,
-    ):
-        expected = alone(features)
-        assert all(np.array_equal(shared(features), expected) for _ in range(1000))
+    alone, shared = (Session(network, device="cpu", kernel=kernel) for kernel in ("rows", "panel"))
+    expected = alone(features)
+    assert all(np.array_equal(shared(features), expected) for _ in range(1000))

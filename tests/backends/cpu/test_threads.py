@@ -3,20 +3,18 @@
 import threading
 
 import numpy as np
+from sparse_layers import sparse_layer
 
 from sparsenn.backends import backend_for
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.row_by_row import ROWS
 from sparsenn.backends.stepwise import Stepwise
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
 
 
 def test_chains_of_one_stack_in_many_threads(rng):
     backend = backend_for("cpu")
-    weights = CSC.from_scipy(from_dense(rng.normal(size=(60, 60)) / 8).to_scipy())
-    layers = [SparseLinear(weights, 0.1, ReLU())] * 8
+    layers = [sparse_layer(rng.normal(size=(60, 60)) / 8, 0.1)] * 8
     stack = backend.prepare(layers, [np.ones(60, np.int64)] * 8)
     problem, wrong = SparseProblem(300, "dense", 8, True), []
 

@@ -14,7 +14,7 @@ import pytest
 from late_cupy import LateCuPy
 from sessions import altered
 
-from sparsenn import Network, Session
+from sparsenn import Network
 from sparsenn.backends import cuda
 from sparsenn.backends.contract import Queue
 from sparsenn.backends.cpu import CPUBackend
@@ -104,8 +104,6 @@ def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:
 
 
 class Telling(CPUBackend, Queue):
-    """Notes what it is asked for."""
-
     def __init__(self) -> None:
         super().__init__()
         self.queue, self.told = self, list[str]()
@@ -118,23 +116,22 @@ class Telling(CPUBackend, Queue):
         return super().prepare(layers, copies, shapes, sources)
 
 
-def session_on(backend: Telling, rng: np.random.Generator, **options: Any) -> Session:
+@pytest.mark.parametrize(
+    ("options", "calls", "leaving"),
+    [
+        ({"weight_memory": 1}, ["prepare", *["before drop", "prepare"] * 2, "before drop"], []),
+        ({}, ["prepare"], ["before drop"]),
+    ],
+    ids=["streamed weights", "a session"],
+)
+def test_a_backend_hears_of_it_before_weights_are_dropped(
+    rng: np.random.Generator, options: dict[str, int], calls: list[str], leaving: list[str]
+) -> None:
+    backend = Telling()
     layers = tuple(Linear(rng.normal(size=(8, 8)), 0.5) for _ in range(3))
-    return altered(Network(layers), backend=backend, device="cpu", **options)
-
-
-def test_a_backend_hears_of_it_before_streamed_weights_are_dropped(rng: np.random.Generator) -> None:
-    backend = Telling()
-    session = session_on(backend, rng, weight_memory=1)
+    session = altered(Network(layers), backend=backend, device="cpu", **options)
     session(np.zeros((2, 8), np.float32))
-    assert backend.told == ["prepare", *["before drop", "prepare"] * 2, "before drop"]
-
-
-def test_a_backend_hears_of_it_before_a_session_goes(rng: np.random.Generator) -> None:
-    backend = Telling()
-    session = session_on(backend, rng)
-    session(np.zeros((2, 8), np.float32))
-    assert backend.told == ["prepare"]
+    assert backend.told == calls
     del session
     gc.collect()
-    assert backend.told == ["prepare", "before drop"]
+    assert backend.told == calls + leaving

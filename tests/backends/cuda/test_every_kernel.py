@@ -50,7 +50,6 @@ def rows_of(rng: np.random.Generator, rows: int, width: int, valued: bool) -> CS
 
 
 def on_the_device(rows: CSR) -> Any:
-    """The same as CuPy's CSR."""
     import cupy
     from cupyx.scipy.sparse import csr_matrix
 

@@ -49,7 +49,6 @@ def residual_network(rng):
 
 
 def expected_of(network, rows):
-    """The outputs in float64."""
     return Session(network, device="reference")(rows)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convolutions import (
+    CASES,
     drawn_numbers,
     geometries,
     launched,
@@ -15,7 +16,7 @@ from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.conv import Geometry, implicit
+from sparsenn.backends.cuda.conv import Geometry, implicit, sparse_direct
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, smallest
 from sparsenn.backends.cuda.conv.implicit import SOURCE, fits, kernel_defines, launch_implicit_float32
 from sparsenn.backends.cuda.conv.implicit_plan import _cut, _plans, arranged, band_of, plan
@@ -29,25 +30,13 @@ from sparsenn.layers import Identity
 SMALL = Tile(64, 64, 2, 2)
 
 SAME = {"stride": (1, 1), "padding": (1, 1)}
-CASES = {
-    "square": (2, Geometry(64, 14, 14, 64, (3, 3), **SAME)),
-    "ragged": (3, Geometry(70, 9, 10, 70, (3, 3), **SAME)),
-    "strips": (1, Geometry(5, 12, 70, 20, (3, 3), **SAME)),
-    "odd": (1, Geometry(5, 11, 37, 20, (3, 5), (1, 1), (1, 2))),
-    "strided": (2, Geometry(3, 23, 31, 20, (5, 3), (2, 2), (2, 1))),
-    "spread": (2, Geometry(3, 23, 31, 20, (3, 4), (3, 2), (2, 3), (2, 3))),
-    "pointwise": (5, Geometry(130, 7, 7, 33, (1, 1))),
-    "even": (5, Geometry(130, 5, 6, 33, (2, 2))),
-    "single": (70, Geometry(64, 1, 1, 40, (1, 1))),
-    "far": (3, Geometry(20, 6, 6, 18, (2, 2), (3, 3), (3, 3), (3, 3))),
-}
-"""Images, and their geometry."""
+NAMES = ("square", "ragged", "strips", "odd", "strided", "spread", "pointwise", "even", "single", "far")
 
 FEW_CONFLICTS, CONFLICTS = 0.07, {CASES[name]: 0.21 for name in ("even", "far")}
 """Reads that may have to wait for others, in parts of all: where one image ends and the next begins, more often where
 images are small."""
 
-cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+cases = pytest.mark.parametrize("case", [CASES[name] for name in NAMES], ids=NAMES)
 
 
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
@@ -129,13 +118,14 @@ def test_plans_suit_the_shape():
     assert plan(Geometry(512, 7, 7, 64, (3, 3), **SAME), 1, H200).parts > 4
 
 
-def test_what_does_not_fit():
+@pytest.mark.parametrize(("fits", "memory"), [(fits, "shared memory"), (sparse_direct.fits, "99 KiB")])
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_what_does_not_fit(fits, memory, machine):
     plain = Geometry(64, 30, 30, 64, (3, 3))
-    for machine in MACHINES.values():
-        assert fits(machine, plain) is None
-        assert "2 groups" in fits(machine, replace(plain, groups=2))
-        assert "shared memory" in fits(machine, Geometry(64, 400, 400, 64, (3, 3), dilation=(99, 99)))
-        assert f"{MOST_NUMBERS:,}" in fits(machine, Geometry(1024, 2048, 2048, 1, (3, 3)))
+    assert fits(machine, plain) is None
+    assert "2 groups" in fits(machine, replace(plain, groups=2))
+    assert memory in fits(machine, Geometry(64, 400, 400, 64, (3, 3), dilation=(99, 99)))
+    assert f"{MOST_NUMBERS:,}" in fits(machine, Geometry(1024, 2048, 2048, 1, (3, 3)))
 
 
 def test_the_same_convolutions_fit_every_machine():
@@ -158,13 +148,11 @@ def test_a_machine_with_less_shared_memory_than_all_known_takes_less():
 
 # ---- On a GPU ------------------------------------------------------------------------------------------------------
 
-GPU_CASES = CASES | {"wide": (2, Geometry(64, 50, 224, 64, (3, 3), **SAME))}
-
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["ragged", "pointwise", "wide"])
 def test_every_tile(name, rng, monkeypatch):
-    count, geometry = GPU_CASES[name]
+    count, geometry = CASES[name]
     given = drawn_numbers(rng, count, geometry)
     expected = reference_conv2d(*given, **options_of(geometry))
     best = {}

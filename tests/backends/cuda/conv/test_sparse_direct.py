@@ -25,7 +25,6 @@ from sparsenn.backends.cuda.conv.layer import with_sum
 from sparsenn.backends.cuda.conv.sparse_direct import (
     SOURCE,
     blocks_of,
-    fits,
     kernel_defines,
     laid_out,
     launch_sparse_direct,
@@ -140,15 +139,6 @@ def test_sets_and_warps_have_about_as_many_weights_each(rng):
     order = laid_out(places_of(geometry), tiling, weights).order
     sums = left[order].reshape(-1, tiling.filters).sum(axis=1)
     assert sums.max() < 1.1 * sums.min()
-
-
-def test_what_does_not_fit():
-    plain = Geometry(64, 30, 30, 64, (3, 3))
-    for machine in MACHINES.values():
-        assert fits(machine, plain) is None
-        assert "2 groups" in fits(machine, replace(plain, groups=2))
-        assert "99 KiB" in fits(machine, Geometry(64, 400, 400, 64, (3, 3), dilation=(99, 99)))
-        assert f"{MOST_NUMBERS:,}" in fits(machine, Geometry(1024, 2048, 2048, 1, (3, 3)))
 
 
 def test_the_prior_counts_the_weights_that_are_left():

@@ -118,7 +118,6 @@ def random_images(rng, geometry, count):
 
 
 def launched(kernel, layer, images):
-    """Launch a kernel on host images; returns its outputs on the host."""
     cp = cupy()
     found = kernel.launch(upload_conv(0, layer, images.shape[1:]), cp.asarray(images))
     assert found.dtype == images.dtype

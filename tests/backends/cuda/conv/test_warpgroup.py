@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from convolutions import (
+    CASES,
     drawn_numbers,
     geometries,
     launched,
@@ -49,23 +50,13 @@ KINDS = (FLOAT32, TF32, HALF)
 SMALL = Tile(1, 1, 32, 2, 2)
 
 SAME = {"padding": (1, 1)}
-CASES = {
-    "square": (2, Geometry(64, 14, 14, 64, (3, 3), **SAME)),
-    "ragged": (3, Geometry(70, 9, 10, 70, (3, 3), **SAME)),
-    "odd": (1, Geometry(5, 11, 37, 20, (3, 5), (1, 1), (1, 2))),
-    "spread": (2, Geometry(3, 23, 31, 20, (3, 4), (1, 1), (2, 3), (2, 3))),
-    "pairs": (2, Geometry(9, 5, 98, 10, (3, 3), **SAME)),
-    "fours": (1, Geometry(9, 5, 100, 10, (3, 3), (1, 1), (0, 1))),
-    "bare": (2, Geometry(9, 8, 12, 6, (3, 4))),
-    "pointwise": (5, Geometry(130, 7, 7, 33, (1, 1))),
-    "even": (5, Geometry(130, 5, 6, 33, (2, 2))),
-    "grown": (2, Geometry(6, 4, 5, 7, (2, 2), (1, 1), (3, 4))),
-    "single": (70, Geometry(64, 1, 1, 40, (1, 1))),
-}
-"""Images, and their geometry."""
+NAMES = (
+    *("square", "ragged", "odd", "dilated", "pairs", "fours"),
+    *("bare", "pointwise", "even", "grown", "single"),
+)
 
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+cases = pytest.mark.parametrize("case", [CASES[name] for name in NAMES], ids=NAMES)
 
 
 # ---- The kernels, emulated -----------------------------------------------------------------------------------------
@@ -120,7 +111,7 @@ WAYS = [(2, True), (4, True), (2, False), (5, False)]
 @kinds
 @pytest.mark.parametrize(
     ("name", "way"),
-    [(name, WAYS[number % 4]) for number, name in enumerate(CASES)] + [("ragged", way) for way in WAYS],
+    [(name, WAYS[number % 4]) for number, name in enumerate(NAMES)] + [("ragged", way) for way in WAYS],
 )
 def test_pixels_meet_their_filters(kind, name, way, rng):
     (count, geometry), (stages, rows) = CASES[name], way

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dense_chains import exact, launched, layers_of
+from formulas import Unknown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,15 +44,6 @@ UNIT = {"float32": 2.0**-23, "tf32": 2.0**-11, "float16": 2.0**-11}
 
 
 rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
-
-
-class Step:
-    """An activation that no kernel knows."""
-
-    name = "step"
-
-    def __call__(self, z):
-        return z > 0
 
 
 def on_host(layers):
@@ -192,7 +184,7 @@ def test_a_shape_tells_widths_and_activations(rng):
     stack = DenseStack(-1, tuple(uploaded))
     assert (stack.shape, stack.widths) == (shape, (3, 4, 5, 6))
     with pytest.raises(UsageError, match=r"layer 2: .* activation"):
-        shape_of([layers[0], replace(layers[1], activation=Step())])
+        shape_of([layers[0], replace(layers[1], activation=Unknown())])
 
 
 # ---- On a GPU ---------------------------------------------------------------------------------------------------

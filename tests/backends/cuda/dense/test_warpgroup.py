@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from dense_chains import exact, launched, layers_of
-from emulation import emulated
+from emulation import aligned, emulated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,15 +45,6 @@ def on_host(layers):
         DenseLayer(layer.weights, layer.bias_vector(), *activation_code(layer, number), layer)
         for number, layer in enumerate(layers, start=1)
     )
-
-
-def aligned(array):
-    """Copy an array to a multiple of 16 bytes."""
-    room = np.zeros(array.nbytes + 16, np.uint8)
-    start = -room.ctypes.data % 16
-    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found
 
 
 def by_emulation(tile, layers, features, seed=1, stages=3):

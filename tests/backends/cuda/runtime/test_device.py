@@ -114,10 +114,15 @@ def test_cupy_is_imported_once_and_again_where_it_has_changed(monkeypatch):
     assert asked == ["cupy"] * 2
 
 
-def test_a_setting_moves_cupys_cache(monkeypatch, tmp_path):
+@pytest.fixture
+def _no_settings_of_cupy(monkeypatch):
     for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
         monkeypatch.setenv(name, "")  # so that it is put back
         monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_no_settings_of_cupy")
+def test_a_setting_moves_cupys_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "own"))
     device._place_cache()
     assert os.environ["CUPY_CACHE_DIR"] == str(tmp_path / "own" / "cupy")
@@ -127,10 +132,8 @@ def test_a_setting_moves_cupys_cache(monkeypatch, tmp_path):
     assert "CUPY_CACHE_IN_MEMORY" not in os.environ
 
 
+@pytest.mark.usefixtures("_no_settings_of_cupy")
 def test_where_cupy_cannot_keep_anything_it_keeps_it_in_memory(monkeypatch, tmp_path):
-    for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("SPARSENN_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "file"))

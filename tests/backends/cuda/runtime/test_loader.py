@@ -5,6 +5,7 @@ from threading import Barrier, Event
 from types import SimpleNamespace
 
 import pytest
+from cuda_builds import forget_modules
 
 from sparsenn.backends.cuda.runtime import loader
 from sparsenn.backends.cuda.runtime.loader import COMPILE_OPTIONS, PROGRAMS, Program, program, source_text, specialised
@@ -43,21 +44,15 @@ class FakeCuPy:
         return SimpleNamespace(compile=compile_now, get_function=get_function)
 
 
-def forget():
-    loader._modules.clear()
-    loader._kernel.cache_clear()
-    loader._kernel_of_unordered.cache_clear()
-
-
 @pytest.fixture
 def fake(monkeypatch):
     def install(cupy):
         monkeypatch.setitem(sys.modules, "cupy", cupy)
         return cupy
 
-    forget()
+    forget_modules()
     yield install
-    forget()
+    forget_modules()
 
 
 def built(defines=None, **options):
@@ -156,8 +151,6 @@ def test_a_rehearsal_compiles_side_by_side_and_launches_nothing(fake, monkeypatc
 
 
 class Launched(SimpleNamespace):
-    """A kernel that notes its launches."""
-
     def __init__(self, kernel, launches):
         super().__init__(**vars(kernel))
         self.launches = launches

@@ -6,9 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cuda_builds import forget_modules
 
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, SOURCE
-from sparsenn.backends.cuda.runtime import loader, machine_code
+from sparsenn.backends.cuda.runtime import machine_code
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.errors import ResourceError
 
@@ -138,13 +139,9 @@ def test_without_any_folder_it_says_what_to_do(monkeypatch):
 
 @pytest.fixture
 def fresh_modules():
-    loader._modules.clear()
-    loader._kernel.cache_clear()
-    loader._kernel_of_unordered.cache_clear()
+    forget_modules()
     yield
-    loader._modules.clear()
-    loader._kernel.cache_clear()
-    loader._kernel_of_unordered.cache_clear()
+    forget_modules()
 
 
 def test_the_loader_asks_for_it_where_a_source_needs_an_architecture(cache, monkeypatch, fresh_modules):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from oracle import expected
+from sparse_layers import sparse_layer
 
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.chunks import chain as chunks
@@ -12,7 +13,6 @@ from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 
 KERNELS = {"resident": resident.RESIDENT, "chunks": chunks.CHUNKS}
@@ -23,7 +23,7 @@ def layers_of(rng, widths, activation=None, bias=-0.2):
     for inputs, outputs in pairwise(widths):
         matrix = (rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < 0.1)).astype(np.float32)
         given = np.where(rng.random(outputs) < 0.1, -0.0, bias).astype(np.float32)
-        made.append(SparseLinear.from_scipy(from_dense(matrix).to_scipy(), given, activation or ReLU()))
+        made.append(sparse_layer(matrix, given, activation))
     return made
 
 

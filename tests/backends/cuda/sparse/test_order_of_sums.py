@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sparse_emulation import CALL, address, emulated_kernel, fma
+from sparse_layers import csc
 from strategies import seeds
 
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 from sparsenn.backends.cuda.sparse.resident.counted import _COUNTED, pack_counted
 from sparsenn.backends.cuda.sparse.resident.packed import _LAYER
-from sparsenn.formats import CSC, from_dense
 
 NETWORK = np.dtype([(name, "u8") for name in ("layers", "runs", "pairs", "bias", "copies")])
 
@@ -109,7 +109,6 @@ class Stage:
         self.record["list"], self.record["list_count"] = address(self.list), address(self.left[1:])
 
     def outputs(self):
-        """The outputs of each row of the input."""
         rows = int(self.count[0])
         if self.record["list"][0]:
             assert sorted(self.list[:rows]) == list(range(rows))
@@ -133,28 +132,24 @@ def assert_bits(found, expected):
     assert np.array_equal(found.view(np.int32), expected.view(np.int32))
 
 
-@settings(max_examples=15, deadline=None)
-@given(seeds, st.lists(st.integers(1, 70), min_size=2, max_size=4), st.integers(1, 40))
-def test_tiles_sum_in_order(seed, widths, rows):
-    rng = np.random.default_rng(seed)
-    network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
-    stage = Stage(network, rows, features)
-    kernel = emulated_kernel("sparse/tile_layers.cu", "tile_rows", THREADS=256, INDEX="index16")
-    half = 33 * (max(widths) + 1)
-    sizes = np.int32(0), np.int32(5), np.int32(half)
-    kernel.launch(2, 256, network.record, stage.record, *sizes, reads=network.arrays, seed=seed % 1000)
-    assert_bits(stage.outputs(), in_order(network, features))
+TILES = "tile_rows", (70, 40), lambda widest: (0, 5, 33 * (widest + 1))
+FEW = "few_rows", (600, 5), lambda widest: (264, widest + 1)
+"""Kernels; the widest layer and the most rows; and what a launch is told of sizes, by the widest layer."""
 
 
+@pytest.mark.parametrize(("name", "most", "sizes_of"), [TILES, FEW], ids=["tiles", "rows of a block"])
 @settings(max_examples=15, deadline=None)
-@given(seeds, st.lists(st.integers(1, 600), min_size=2, max_size=4), st.integers(1, 5))
-def test_rows_of_a_block_each_sum_in_order(seed, widths, rows):
-    rng = np.random.default_rng(seed)
+@given(data=st.data(), seed=seeds)
+def test_kernels_sum_in_order(name, most, sizes_of, data, seed):
+    widths = data.draw(st.lists(st.integers(1, most[0]), min_size=2, max_size=4))
+    rows, rng = data.draw(st.integers(1, most[1])), np.random.default_rng(seed)
     network, features = random_network(rng, widths), rng.normal(size=(rows, widths[0])).astype(np.float32)
-    stage = Stage(network, rows, features)
-    kernel = emulated_kernel("sparse/row_layers.cu", "few_rows", THREADS=128, CLUSTER=1)
-    sizes = np.int32(264), np.int32(max(widths) + 1)
-    kernel.launch(2, 128, network.record, stage.record, *sizes, reads=network.arrays, seed=seed % 1000)
+    stage, threads = Stage(network, rows, features), 256 if name == "tile_rows" else 128
+    more = {"INDEX": "index16"} if name == "tile_rows" else {"CLUSTER": 1}
+    source = "sparse/tile_layers.cu" if name == "tile_rows" else "sparse/row_layers.cu"
+    sizes = map(np.int32, sizes_of(max(widths)))
+    kernel = emulated_kernel(source, name, THREADS=threads, **more)
+    kernel.launch(2, threads, network.record, stage.record, *sizes, reads=network.arrays, seed=seed % 1000)
     assert_bits(stage.outputs(), in_order(network, features))
 
 
@@ -173,19 +168,22 @@ def test_bits_sum_in_order(seed, widths, rows, one):
     assert_bits(stage.outputs(), in_order(network, features))
 
 
-def counted_record(network):
-    weights = CSC.from_scipy(from_dense(network.matrices[0]).to_scipy())
-    counted = pack_counted(weights)
-    arrays = tuple(
-        np.ascontiguousarray(item) for item in (counted.slices, counted.run_counts, counted.runs, counted.quads)
-    )
+def count(rng, network, rows, one, *, tile_rows, blocks, stored=True):
+    """Check the outputs of rows of one value, of which there is none where it is not stored."""
+    call, arrays, features = given_rows(rng, rows, network.matrices[0].shape[0], one)
+    if not stored:
+        arrays[0][:], call["one"] = 0, 0
+    stage = Stage(network, rows)
+    stage.list_rows()
+    counted = pack_counted(csc(network.matrices[0]))
+    held = [np.ascontiguousarray(each) for each in (counted.slices, counted.run_counts, counted.runs, counted.quads)]
     record = np.zeros(1, _COUNTED)
-    record["arrays"], record["units"], record["exponent"] = (
-        [address(item) for item in arrays],
-        counted.units,
-        counted.exponent,
-    )
-    return record, arrays
+    record["arrays"] = [address(each) for each in held]
+    record["units"], record["exponent"] = counted.units, counted.exponent
+    kernel = emulated_kernel("sparse/count_inputs.cu", "count_inputs", ROWS=tile_rows, INDEX="index16", EDGE="index16")
+    kernel.launch(blocks, 128, network.record, stage.record, record, call, reads=(*arrays, *held))
+    assert_bits(stage.outputs(), in_order(network, features))
+    return stage.counters
 
 
 @pytest.mark.parametrize(
@@ -204,23 +202,8 @@ def counted_record(network):
 @pytest.mark.parametrize("tile_rows", [8, 16, 32])
 def test_counting_gives_the_bits_of_the_order(rng, weights, one, tile_rows):
     network = random_network(rng, (150, 70), weights=weights)
-    call, arrays, features = given_rows(rng, 45, 150, one)
-    stage = Stage(network, 45)
-    stage.list_rows()
-    record, counted = counted_record(network)
-    kernel = emulated_kernel("sparse/count_inputs.cu", "count_inputs", ROWS=tile_rows, INDEX="index16", EDGE="index16")
-    kernel.launch(2, 128, network.record, stage.record, record, call, reads=(*arrays, *counted))
-    assert_bits(stage.outputs(), in_order(network, features))
-    assert stage.counters[0].tolist()[0] == 45
+    assert count(rng, network, 45, one, tile_rows=tile_rows, blocks=2)[0].tolist()[0] == 45
 
 
 def test_a_run_without_entries_has_no_value_to_read(rng):
-    network = random_network(rng, (40, 30), weights=[0.3])
-    call, arrays, features = given_rows(rng, 9, 40, 0.0)
-    arrays[0][:], call["one"] = 0, 0
-    stage = Stage(network, 9)
-    stage.list_rows()
-    record, counted = counted_record(network)
-    kernel = emulated_kernel("sparse/count_inputs.cu", "count_inputs", ROWS=32, INDEX="index16", EDGE="index16")
-    kernel.launch(1, 128, network.record, stage.record, record, call, reads=(*arrays, *counted))
-    assert_bits(stage.outputs(), in_order(network, np.zeros_like(features)))
+    count(rng, random_network(rng, (40, 30), weights=[0.3]), 9, 0.0, tile_rows=32, blocks=1, stored=False)

@@ -12,8 +12,6 @@ KERNELS = ("resident", "chunks", "few_rows", "chunks_tf32", "two_of_four_float32
 
 
 class Shape(NamedTuple):
-    """What a prior reads of a layer."""
-
     inputs: int
     outputs: int
     edges: int

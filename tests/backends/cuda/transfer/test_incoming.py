@@ -24,8 +24,6 @@ VALUES = (np.float32, np.float64, np.float16, np.int8, np.bool_)
 
 
 class Numpy(SimpleNamespace):
-    """NumPy in the place of CuPy."""
-
     def __getattr__(self, name):
         return getattr(np, name)
 
@@ -58,8 +56,6 @@ def on_the_host():
 
 
 class OnDevice:
-    """A CuPy array on a device."""
-
     def __init__(self, number):
         self.data = SimpleNamespace(device_id=number)
 
@@ -153,7 +149,6 @@ def test_a_fault_is_told_as_on_the_host(matrix, data):
 
 
 def fault_told(rows):
-    """Return what the host says of rows."""
     try:
         check_on_host(rows)
     except MatrixError as error:
@@ -172,9 +167,17 @@ def test_indices_out_of_range_are_found(kind, at, index):
     assert not isinstance(found.value, UnsortedError)
 
 
-def test_an_index_that_a_narrow_type_would_wrap_is_found():
-    with pytest.raises(MatrixError, match="index 4294967296 is outside"):
-        incoming.check_rows(SparseRows((1, 4), np.int64([0, 1]), np.int64([1 << 32]), np.ones(1)))
+@pytest.mark.parametrize(
+    ("indices", "values", "message"),
+    [
+        ([0, 1 << 32], [1.0, 1.0], "index 4294967296 is outside"),  # which a narrow type would wrap
+        ([0, 1], [1.0, 1e60], r"the value 1e\+60 is not finite in float32"),
+    ],
+)
+def test_numbers_beyond_a_type_are_found(indices, values, message):
+    rows = SparseRows((1, 4), np.int64([0, 2]), np.int64(indices), np.array(values))
+    with np.errstate(over="ignore"), pytest.raises(MatrixError, match=message):
+        incoming.check_rows(rows)
 
 
 def test_a_check_that_is_queued_passes_rows_of_one_value():
@@ -200,11 +203,6 @@ def test_a_check_that_is_queued_passes_rows_of_one_value():
     assert check.found.any()
     with pytest.raises(MatrixError, match="index 9 is outside"):
         check.passed()
-
-
-def test_a_value_beyond_float32_is_not_finite():
-    with np.errstate(over="ignore"), pytest.raises(MatrixError, match=r"the value 1e\+60 is not finite in float32"):
-        incoming.check_rows(SparseRows((1, 4), np.int64([0, 2]), np.int64([0, 1]), np.array([1.0, 1e60])))
 
 
 @settings(deadline=None)

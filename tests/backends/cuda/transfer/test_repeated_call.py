@@ -5,32 +5,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from device_emulation import emulated_device
+from device_emulation import Doubling, emulated_device
 
 from sparsenn.backends.cuda.runtime import recorder, replay
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, UncopiedReplay
 from sparsenn.backends.cuda.transfer import caller_arrays
 from sparsenn.backends.cuda.transfer.queue import CallQueue, RepeatedCall
-from sparsenn.errors import DeviceError
 
 SHAPE = (3, 4)
-
-
-class Doubling:
-    """Layers that double features; `calls` counts how often they were queued; with `fails`, captures fail."""
-
-    def __init__(self, device):
-        self._device, self.calls, self.fails = device, 0, False
-
-    def __call__(self, features):
-        self.calls += 1
-        if self.fails and cupy().cuda.get_current_stream().is_capturing():
-            raise DeviceError
-        outputs = cupy().ndarray(features.shape, features.dtype)
-        read, written = (each.view(np.ndarray) for each in (features, outputs))
-        self._device.queue(lambda: np.multiply(read, 2, out=written))
-        return (outputs,)
 
 
 @pytest.fixture(params=[DeviceReplay, UncopiedReplay])
@@ -147,8 +130,6 @@ def test_launches_are_queued_where_there_is_no_graph(doubled, monkeypatch, secon
 
 
 class Exported:
-    """An array of another library."""
-
     def __init__(self, array):
         self.array = array
 

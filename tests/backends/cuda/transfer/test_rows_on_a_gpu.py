@@ -117,7 +117,6 @@ def test_faults_of_sparse_rows_are_found(rng):
 
 
 def in_form(form, matrix):
-    """Return a SciPy matrix as one of CuPy's."""
     from cupyx.scipy import sparse
 
     return getattr(sparse, f"{form}_matrix")(getattr(matrix, f"to{form}")())
@@ -229,8 +228,6 @@ def test_arrays_on_the_device_are_not_copied():
     assert incoming.matrix(rows, keep_half=False).data.ptr == rows.data.ptr
 
     class Exported:
-        """Another library's array."""
-
         def __dlpack__(self, **options):
             return rows.__dlpack__(**options)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import assert_close
+from sparse_layers import sparse_layer
 from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
@@ -32,8 +33,7 @@ def random_layers(rng, widths, activation_of, exact=False):
         matrix = values * (rng.random(shape) < min(1.0, 8 / inputs))
         matrix[1::7], matrix[:, 2::5] = 0, 0
         bias = rng.integers(-4, 2, outputs) if exact else rng.normal(size=outputs) - 0.5
-        weights = from_dense(matrix.astype(np.float32)).to_scipy()
-        made.append(SparseLinear.from_scipy(weights, bias.astype(np.float32), activation_of(number)))
+        made.append(sparse_layer(matrix, bias, activation_of(number)))
     return made
 
 
@@ -51,10 +51,8 @@ def launched(device, layers, features, first=0, last=None, droppable_from=None, 
     """Run layers `first` to `last` in one run; returns each input's row, dense on the host, and what was counted."""
     backend = backends.backend_for(device)
     kernel = backends.kernel_named("spmspm", "chunks" if device == "cuda" else "reference", device)
-    layers, each = (
-        layers[first:last],
-        [np.ones(layer.outputs, np.int64) for layer in layers] if copies is None else copies,
-    )
+    each = [np.ones(layer.outputs, np.int64) for layer in layers] if copies is None else copies
+    layers = layers[first:last]
     stack, count = backend.prepare(layers, each[first:last]), features.shape[0]
     problem = SparseProblem(count, "csr", len(layers) if droppable_from is None else droppable_from - first, False)
     chain = chain_of(backend, kernel, stack, layers, problem)

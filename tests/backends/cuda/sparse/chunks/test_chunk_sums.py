@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel, fma
+from sparse_layers import csc
 
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape, room
@@ -15,7 +16,6 @@ from sparsenn.backends.cuda.sparse.chunks.teams import TEAM, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
 from sparsenn.backends.machine import H200
-from sparsenn.formats import CSC, from_dense
 
 SHAPES = [
     *(BlockShape(vector, 4, 2, 1) for vector in (1, 2, 4, 8)),
@@ -40,7 +40,7 @@ def problem(rng, outputs, degrees):
 
 
 def laid_out(weights, bias, block, chunk, machine=H200):
-    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    sparse = csc(weights)
     tiling = Tiling(block, -(-bias.size // block.slots), chunk)
     chunked = chunk_weights(sparse, bias, tiling, machine, teams_of_weights(sparse) if block.teams else None)
     assert 2 <= chunked.stages <= 8
@@ -62,14 +62,8 @@ def tiles_launched(rows, weights, bias, block, chunk, further=0):
     padded[: len(rows), : rows.shape[1]] = np.nan_to_num(rows, nan=0, posinf=0, neginf=0) if block.halves else rows
     features = np.ascontiguousarray(padded.reshape(tiles, block.rows, -1).transpose(0, 2, 1))
     target = np.full((tiles, bias.size + 2 * further, block.rows), np.nan, np.float32)
-    defines = {
-        "VECTOR": block.vector,
-        "OUTPUTS": block.outputs,
-        "WARPS": block.warps,
-        "BLOCKS": 1,
-        "TEAMS": int(block.teams),
-        "__CUDA_ARCH__": 900,
-    }
+    defines = {"VECTOR": block.vector, "OUTPUTS": block.outputs, "WARPS": block.warps, "TEAMS": int(block.teams)}
+    defines |= {"BLOCKS": 1, "__CUDA_ARCH__": 900}
     numbers = [np.int32(number) for number in (tiles, features.shape[1], target.shape[1], *chunked.cut)]
     array = chunked.records, chunked.starts, chunked.runs, chunked.run_starts, chunked.slots
     if block.halves:
@@ -174,7 +168,7 @@ def test_a_team_reads_each_of_its_inputs_once(vector, rng):
     rows, bias = (rng.normal(size=size).astype(np.float32) for size in ((70, width), pattern.size))
     rows[:, 9] = rng.choice(np.float32([np.inf, -np.inf, np.nan]), 70)
     block = BlockShape(vector, TEAM, 3, 1, teams=True)
-    teams = teams_of_weights(CSC.from_scipy(from_dense(weights).to_scipy()))
+    teams = teams_of_weights(csc(weights))
     assert teams.count == sum(-(-size // TEAM) for size in sizes)
     reads = sum(-(-size // TEAM) * mask.sum() for size, mask in zip(sizes, masks, strict=True))
     for chunk in (7, 50, width):

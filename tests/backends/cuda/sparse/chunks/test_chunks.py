@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from oracle import EPSILON
+from sparse_layers import csc
 
 from sparsenn import backends
 from sparsenn.backends.cuda.runtime.activation import activation_code
@@ -15,7 +16,6 @@ from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
-from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
 ACTIVATIONS = (ReLU(0.75), Sigmoid(), Tanh(), Identity())
@@ -38,13 +38,12 @@ def problem(rng, rows, inputs, outputs, density):
 
 
 def run(features, weights, bias, block, activation, groups=None, chunk=None):
-    """Run the kernel; returns the outputs, on the host."""
     import cupy as cp
 
     rows, (inputs, outputs) = features.shape[0], weights.shape
     least = max(1, -(-outputs // block.slots))
     tiling = Tiling(block, max(least, groups or least), chunk or max(1, min(inputs, 50)))
-    sparse = CSC.from_scipy(from_dense(weights).to_scipy())
+    sparse = csc(weights)
     teams = [teams_of_weights(sparse) if block.teams else None]
     (chunked,) = lay_out([LayerNumbers(sparse, bias, np.ones(outputs, np.int64))], [tiling], current_machine(), teams)
     tiles = rows_to_tiles(cp.asarray(features), block.rows)

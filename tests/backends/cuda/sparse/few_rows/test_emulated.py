@@ -1,10 +1,9 @@
 """The kernels for few rows, emulated on the host: outputs of small chains."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from sparse_emulation import address, emulated_kernel
+from sparse_layers import scattered_layers
 
 from sparsenn import Network, infer
 from sparsenn.backends.cuda.runtime.activation import activation_code
@@ -13,21 +12,14 @@ from sparsenn.backends.cuda.sparse.few_rows.half import BETWEEN, FLOATS, HALVES
 from sparsenn.backends.cuda.sparse.few_rows.packed import pack_weights
 from sparsenn.backends.cuda.sparse.few_rows.weights import slice_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.layers import ReLU
 
 WIDTHS = (41, 70, 33, 9)
 
 
 @pytest.fixture
 def network(rng):
-    layers = []
-    for inputs, outputs in pairwise(WIDTHS):
-        matrix = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < 0.4)
-        matrix[:, rng.random(outputs) < 0.1] = 0
-        weights = CSC.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy())
-        layers.append(SparseLinear(weights, rng.normal(size=outputs).astype(np.float32), ReLU(4)))
-    return Network(tuple(layers))
+    return Network(scattered_layers(rng, WIDTHS, 0.4, ReLU(4)))
 
 
 def numbers_of(layer):

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from sparse_layers import sparse_layer
 
 from sparsenn import Network, Session, infer
 from sparsenn.backends.cuda.sparse.few_rows import chain as few_rows
@@ -12,8 +13,7 @@ from sparsenn.backends.cuda.sparse.few_rows.packed import RUN, pack_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import A100, H200, WARP
 from sparsenn.errors import NumericError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear
+from sparsenn.layers import Identity, ReLU, Sigmoid
 
 AWKWARD = [
     ([1, 1], 1, 1.0), ([33, 7], 2, 0.5), ([130, 77, 1], 5, 0.3), ([257, 259, 300, 31], 3, 0.05),
@@ -31,8 +31,7 @@ def network_of(rng, widths, density, activation=None):
         if density:
             matrix[:, :1] = rng.normal(size=(inputs, 1))
         matrix *= np.sqrt(2 / max(1, inputs * density))
-        weights = CSC.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy())
-        layers.append(SparseLinear(weights, rng.normal(size=outputs).astype(np.float32) / 10, activation or ReLU(4)))
+        layers.append(sparse_layer(matrix, rng.normal(size=outputs) / 10, activation or ReLU(4)))
     return Network(tuple(layers))
 
 
@@ -123,9 +122,7 @@ def test_half_precision_is_within_its_rounding(widths, rows, density, rng):
 def test_numbers_beyond_half_precision_become_nan():
     import cupy as cp
 
-    weights = CSC.from_scipy(from_dense(np.float32([[400.0, 1.0]])).to_scipy())
-    back = CSC.from_scipy(from_dense(np.float32([[-1.0, 0.0], [0.0, 1.0]])).to_scipy())
-    network = Network((SparseLinear(weights, 0.0, ReLU()), SparseLinear(back, 0.0, ReLU())))
+    network = Network((sparse_layer([[400.0, 1.0]], 0.0), sparse_layer([[-1.0, 0.0], [0.0, 1.0]], 0.0)))
     session = Session(network, device="cuda", kernel="few_rows_float16", precision="float16")
     rows = np.float32([[1_000.0], [1.0]])
     found = cp.asnumpy(session(cp.asarray(rows)))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import expected
+from sparse_layers import sparse_layer
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.conversion import index_type
@@ -24,7 +25,7 @@ from sparsenn.backends.cuda.sparse.resident.counted import (
 from sparsenn.backends.cuda.sparse.resident.packed import pack_network
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.backends.machine import H200
-from sparsenn.formats import CSC, CSR, from_dense
+from sparsenn.formats import CSC, CSR
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
@@ -173,7 +174,7 @@ def check(layer, inputs, **options):
 
 def random_layer(rng, inputs, outputs, density, palette, activation, bias=None):
     dense = rng.choice(np.float32(palette), (inputs, outputs)) * (rng.random((inputs, outputs)) < density)
-    return SparseLinear.from_scipy(from_dense(dense.astype(np.float32)).to_scipy(), bias, activation)
+    return sparse_layer(dense, bias, activation)
 
 
 def random_inputs(rng, rows, width, density, one=1.0):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array
+from sparse_layers import sparse_layer as layer
 
 from sparsenn import infer
 from sparsenn.backends.cuda.sparse.resident import chain as resident
@@ -18,10 +19,6 @@ from sparsenn.formats import CSR, from_dense
 from sparsenn.io.challenge.folder import read_official
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
-
-
-def layer(dense, bias=None):
-    return SparseLinear.from_scipy(from_dense(np.asarray(dense, dtype=np.float32)).to_scipy(), bias, ReLU())
 
 
 @given(st.integers(1, 3000))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sparse_layers import csc
 
 from sparsenn import Session
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
@@ -22,15 +23,11 @@ from sparsenn.backends.cuda.sparse.two_of_four.input_order import (
 from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, group_bytes, pack
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import Identity, ReLU, SparseLinear
+from sparsenn.formats import CSC
+from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 
 planes = pytest.mark.parametrize("planes", [1, 2])
-
-
-def as_csc(matrix):
-    return SparseLinear.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy(), 0, Identity()).weights
 
 
 def plain_order(width):
@@ -74,7 +71,7 @@ def add_slab(found, planes, image, words, units, first_output):
 
 
 def check_packed(matrix, planes, neurons=128):
-    weights = as_csc(matrix)
+    weights = csc(matrix)
     order = order_inputs(weights)
     assert order.size % UNIT == 0
     assert np.array_equal(np.sort(order[order >= 0]), np.arange(matrix.shape[0]))
@@ -91,7 +88,7 @@ def check_packed(matrix, planes, neurons=128):
 
 @pytest.mark.parametrize(("width", "share", "most"), [(1024, 0.1, 0), (2048, 0.05, 0), (512, 0.2, 8000)])
 def test_an_order_leaves_little_over(width, share, most, rng):
-    weights = as_csc(random_weights(rng, width, width, share))
+    weights = csc(random_weights(rng, width, width, share))
     plain, ordered = (count_conflicts(weights, order) for order in (plain_order(width), order_inputs(weights)))
     assert ordered <= most
     assert ordered < 0.85 * plain
@@ -100,13 +97,13 @@ def test_an_order_leaves_little_over(width, share, most, rng):
 def test_conflicts_are_weights_beyond_two_of_four():
     matrix = np.zeros((8, 3))
     matrix[:3, 0] = matrix[:4, 1] = matrix[2:6, 2] = 1
-    assert count_conflicts(as_csc(matrix), plain_order(8)) == 1 + 2 + 0
+    assert count_conflicts(csc(matrix), plain_order(8)) == 1 + 2 + 0
 
 
 def test_inputs_without_weights_come_last(rng):
     matrix = random_weights(rng, 100, 40, 0.2)
     matrix[::2] = 0
-    order = order_inputs(as_csc(matrix))
+    order = order_inputs(csc(matrix))
     used = np.isin(order, np.flatnonzero(matrix.any(axis=1)))
     assert np.flatnonzero(used).max() < 4 * -(-used.sum() // 4)
 
@@ -116,7 +113,7 @@ def test_inputs_without_weights_come_last(rng):
 def test_inputs_stay_together_in_an_order(inputs, run, rng):
     matrix = random_weights(rng, inputs, 40, 0.1)
     matrix[: inputs // 3] = 0
-    order = order_inputs(as_csc(matrix), run).reshape(-1, run)
+    order = order_inputs(csc(matrix), run).reshape(-1, run)
     assert np.array_equal(np.sort(order[order >= 0]), np.arange(inputs))
     present = order[:, 0] >= 0
     assert not (order[~present] >= 0).any()
@@ -130,7 +127,7 @@ def test_inputs_stay_together_in_an_order(inputs, run, rng):
     ids=["next to nothing", "little", "more", "all"],
 )
 def test_as_many_inputs_stay_together_as_add_nothing(width, share, run, rng):
-    weights = as_csc(random_weights(rng, width, 1024, share))
+    weights = csc(random_weights(rng, width, 1024, share))
     found, order = order_in_runs(weights, 256)
     assert found == run
     assert np.array_equal(order, order_inputs(weights, run))
@@ -141,11 +138,11 @@ def test_as_many_inputs_stay_together_as_add_nothing(width, share, run, rng):
 def test_inputs_without_weights_do_not_come_along(rng):
     matrix = random_weights(rng, 512, 256, 0.02)
     matrix[1::2] = 0
-    assert order_in_runs(as_csc(matrix), 256)[0] == 1
+    assert order_in_runs(csc(matrix), 256)[0] == 1
 
 
 def test_an_order_is_the_same_every_time(rng):
-    weights = as_csc(random_weights(rng, 300, 200, 0.15))
+    weights = csc(random_weights(rng, 300, 200, 0.15))
     assert np.array_equal(order_inputs(weights), order_inputs(weights))
 
 
@@ -195,7 +192,7 @@ def test_inputs_without_weights_are_passed_over(rng):
 
 def test_outputs_go_to_their_places(rng):
     matrix = random_weights(rng, 40, 20, 0.3)
-    weights, places = as_csc(matrix), np.full(24, -1)
+    weights, places = csc(matrix), np.full(24, -1)
     places[rng.permutation(24)[:20]] = rng.permutation(20)
     packed = pack(weights, plain_order(40), places, 64, 2)
     found = unpacked(packed)
@@ -222,6 +219,6 @@ def test_other_machines_and_precisions_are_refused():
     for kernel in tensor.KERNELS:
         assert kernel.why_not(A100, None, inputs) is not None
         assert kernel.why_not(H200, None, inputs) is None
-    layer = SparseLinear(as_csc(np.eye(8)), 0.0, ReLU())
+    layer = SparseLinear(csc(np.eye(8)), 0.0, ReLU())
     with pytest.raises(UsageError, match="ask for precision tf32"):
         Session(Network((layer,)), device="cuda", machine="h200", kernel="two_of_four_tf32")
