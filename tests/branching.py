@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from hypothesis import strategies as st
+from oracle import outputs_of
+from sparse_layers import sparse_layer
 from strategies import seeds
 
 from sparsenn.io.importers.nodes import Node, Source
-from sparsenn.layers import Add, Concatenate, FullyConnected, Identity, Linear, Multiply, ReLU, SparseLinear
+from sparsenn.layers import Add, Concatenate, FullyConnected, Identity, Linear, Multiply, ReLU
 
 __all__ = ["evaluated", "graphs"]
 
@@ -45,15 +46,11 @@ def _connected(rng: np.random.Generator, source: Source, inputs: int, outputs: i
     weights = rng.integers(-1, 2, (inputs, outputs)) * (rng.random((inputs, outputs)) < 0.5)
     bias = rng.integers(-2, 3, outputs).astype(np.float32)
     activation = ReLU(8.0)  # numbers stay small
-    if sparse and rng.random() < 0.7:
-        made: Any = SparseLinear.from_scipy(sp.csc_array(weights.astype(np.float32)), bias, activation)
-    else:
-        made = Linear(weights.astype(np.float32), bias, activation)
-    return Node(made, (source,))
+    kind = sparse_layer if sparse and rng.random() < 0.7 else Linear
+    return Node(kind(weights, bias, activation), (source,))
 
 
 def evaluated(node: Source, rows: Any) -> Any:
-    """What a node gives, by its sources' results."""
     found: dict[Source, Any] = {None: np.asarray(rows, np.float64)}
 
     def of(node: Source) -> Any:
@@ -73,5 +70,4 @@ def _computed(layer: Any, given: list[Any]) -> Any:
     if isinstance(layer, Multiply):
         return layer.activation(np.prod(given, axis=0))
     assert isinstance(layer, FullyConnected)
-    weights: Any = layer.weights.to_scipy().toarray() if isinstance(layer, SparseLinear) else layer.weights
-    return layer.activation(given[0] @ weights.astype(np.float64) + layer.bias_vector())
+    return outputs_of(layer, given[0])

@@ -34,7 +34,6 @@ Layer = tuple[str, dict[str, Any], dict[str, Any]]
 
 
 def layer(kind: str, arrays: dict[str, Any] | None = None, **config: Any) -> Layer:
-    """A layer of any kind."""
     return kind, config, arrays or {}
 
 
@@ -67,12 +66,10 @@ def write_operation(
 
 
 def dense(kernel: Any, bias: Any, activation: str = "linear") -> Layer:
-    """A fully connected layer with weights of shape (inputs, outputs)."""
     return layer("Dense", {"kernel": kernel, "bias": bias}, units=len(bias), activation=activation, use_bias=True)
 
 
 def conv2d(kernel: Any, bias: Any, **config: Any) -> Layer:
-    """A convolution with a kernel of shape (height, width, channels, filters)."""
     defaults = {
         "filters": len(bias),
         "kernel_size": kernel.shape[:2],
@@ -88,13 +85,11 @@ def conv2d(kernel: Any, bias: Any, **config: Any) -> Layer:
 
 
 def max_pool(size: int) -> Layer:
-    """A pool."""
     config = {"pool_size": (size, size), "strides": (size, size), "padding": "valid", "data_format": "channels_last"}
     return layer("MaxPooling2D", **config)
 
 
 def flatten() -> Layer:
-    """What makes rows."""
     return layer("Flatten", data_format="channels_last")
 
 
@@ -144,7 +139,6 @@ def write_functional(
 
 
 def write_archive(path: Path, shape: Sequence[int | None], layers: Sequence[Layer]) -> Path:
-    """Write a `.keras` archive."""
     return _write(path, described(shape, layers), layers)
 
 
@@ -167,7 +161,6 @@ def _write(path: Path, config: dict[str, Any], layers: Sequence[Layer]) -> Path:
 
 
 def write_legacy(path: Path, shape: Sequence[int | None], layers: Sequence[Layer]) -> Path:
-    """Write an `.h5` file."""
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = json.dumps(described(shape, layers))
         for number, (_, _, arrays) in enumerate(layers, start=1):

@@ -263,7 +263,6 @@ class LateCuPy:
         return array
 
     def asarray(self, array, dtype):
-        """Convert an array, by work on the current stream."""
         found = self.empty(array.shape, dtype)
         source, target = self.address(array), self.address(found)
         self.queue(self.current(), lambda: np.copyto(target, source, casting="unsafe"))

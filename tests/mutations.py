@@ -75,7 +75,6 @@ def shrunk(data: bytes, still: Callable[[bytes], bool], tries: int = 300) -> byt
 
 
 def _tar(random: Random, data: bytes, others: list[bytes]) -> bytes:
-    """Damage a tar archive as it is, or one member."""
     if random.random() < 0.5:
         return mutated(random, "", data, others)
     target = io.BytesIO()
@@ -92,7 +91,6 @@ def _tar(random: Random, data: bytes, others: list[bytes]) -> bytes:
 
 
 def _zip(random: Random, data: bytes, others: list[bytes]) -> bytes:
-    """Damage one member of a zip archive."""
     target = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as archive:
         members = source.infolist()

@@ -21,7 +21,6 @@ _DIVISOR = {"lenet5-dns": 256}
 
 
 def real_weights(shared_data: Path, name: str) -> dict[str, Any]:
-    """The arrays of a network."""
     with np.load(_present(shared_data / "networks" / f"{name}.npz")) as arrays:
         return dict(arrays)
 

@@ -36,7 +36,6 @@ _BARRIERS = re.compile(r"__shared__ uint64 full\[MOST_STAGES\], empty\[MOST_STAG
 
 
 def address(array: np.ndarray) -> int:
-    """Return where an array begins."""
     return int(array.ctypes.data)
 
 

@@ -65,12 +65,10 @@ def coo_matrices(draw: st.DrawFn, shape: tuple[int, int] | None = None, dtype: A
 
 
 def csr_matrices(shape: tuple[int, int] | None = None, dtype: Any = np.float32) -> st.SearchStrategy[CSR]:
-    """Valid CSR matrices, as `coo_matrices`."""
     return coo_matrices(shape, dtype).map(coo_to_csr)
 
 
 def csc_matrices(shape: tuple[int, int] | None = None, dtype: Any = np.float32) -> st.SearchStrategy[CSC]:
-    """Valid CSC matrices, as `coo_matrices`."""
     return coo_matrices(shape, dtype).map(coo_to_csc)
 
 
@@ -95,14 +93,12 @@ def biases(draw: st.DrawFn, outputs: int) -> float | np.ndarray | None:
 
 @st.composite
 def layers(draw: st.DrawFn, inputs: int, outputs: int) -> SparseLinear:
-    """Layers of one width to another, with any weights, bias and activation."""
     weights = draw(csc_matrices((inputs, outputs)))
     return SparseLinear(weights, draw(biases(outputs)), draw(activations()))
 
 
 @st.composite
 def linear_layers(draw: st.DrawFn, inputs: int, outputs: int) -> Linear:
-    """Dense layers of one width to another, with any weights, bias and activation."""
     weights = draw(csc_matrices((inputs, outputs))).to_scipy().toarray()
     return Linear(weights, draw(biases(outputs)), draw(activations()))
 
@@ -144,7 +140,6 @@ def inputs_for(draw: st.DrawFn, width: int, max_rows: int = MAX_ROWS) -> CSR:
 def networks_with_inputs(
     draw: st.DrawFn, max_layers: int = MAX_LAYERS, max_width: int = MAX_WIDTH, max_rows: int = MAX_ROWS
 ) -> tuple[Network, CSR]:
-    """A network and inputs that fit it."""
     network = draw(networks(max_layers, max_width))
     return network, draw(inputs_for(network.inputs, max_rows))
 

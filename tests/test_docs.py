@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import re
 import runpy
 import shlex
 import shutil
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
+from children import python
 
 import sparsenn
 from sparsenn.cli.app import app
@@ -65,9 +63,7 @@ def test_code_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     inputs = np.arange(320.0).reshape(40, 8) % 9
     np.savez(tmp_path / "abalone.npz", inputs=inputs, targets=inputs[:, :1])
     given = GIVEN + ('sparsenn.to_onnx(network, "network.onnx")\n' if "onnx" in needed else "")
-    done = subprocess.run(
-        [sys.executable, "-c", given + code], capture_output=True, text=True, timeout=280, cwd=tmp_path
-    )
+    done = python("-c", given + code, folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -76,7 +72,7 @@ def test_files_of_examples_are_run_from_the_command_line(tmp_path: Path) -> None
     command = "sparsenn infer example.h5 --output found.tsv"
     assert f"\n    {command}\n" in of("docs/python.md")
     for arguments in (["code.py"], ["-m", *command.split()]):
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=240, cwd=tmp_path)
+        done = python(*arguments, folder=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "found.tsv").read_text()
 
@@ -168,14 +164,8 @@ def test_the_activation_of_the_recipe_runs_once_it_is_in_the_table(tmp_path: Pat
         assert network[0].activation == sparsenn.layers.activation_named("gaussian")
         print(sparsenn.__file__)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "SPARSENN_CACHE": str(tmp_path / "cache")},
-    )
+    environment = {"PYTHONPATH": tmp_path, "SPARSENN_CACHE": tmp_path / "cache"}
+    done = python("-c", textwrap.dedent(code), folder=tmp_path, **environment)
     assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "sparsenn" / "__init__.py")), done.stderr
 
 
@@ -201,8 +191,7 @@ def test_cells_of_the_page_of_notebooks_show_tables_and_a_picture(
 
 def test_the_page_of_options_has_all_verbs(tmp_path: Path) -> None:
     """As `docs/conf.py` has it written."""
-    command = [sys.executable, "-m", "typer", "sparsenn.cli.app", "utils", "docs", "--name", "sparsenn"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT)
+    done = python("-m", "typer", "sparsenn.cli.app", "utils", "docs", "--name", "sparsenn", folder=ROOT)
     assert done.returncode == 0, done.stderr
     for name in typer.main.get_command(app).commands:
         assert f"## `sparsenn {name}`" in done.stdout

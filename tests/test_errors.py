@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -35,15 +36,18 @@ def test_file_errors_lead_with_the_place(path: str | Path, line: int | None, mes
     assert (str(error), error.path, error.line) == (message, str(path), line)
 
 
-def test_unknown_name_suggests_and_lists() -> None:
-    error = unknown_name("kernel", "sequental", ["scipy", "sequential"])
+@pytest.mark.parametrize(
+    ("name", "known", "message"),
+    [
+        ("sequental", ["scipy", "sequential"], "; did you mean 'sequential'? (known: scipy, sequential)"),
+        ("xyz", {"scipy"}, " (known: scipy)"),
+        ("xyz", iter([]), " (known: none)"),
+    ],
+)
+def test_unknown_names(name: str, known: Iterable[str], message: str) -> None:
+    error = unknown_name("kernel", name, known)
     assert isinstance(error, UsageError)
-    assert str(error) == "unknown kernel 'sequental'; did you mean 'sequential'? (known: scipy, sequential)"
-
-
-def test_unknown_name_without_a_near_one() -> None:
-    assert str(unknown_name("kernel", "xyz", {"scipy"})) == "unknown kernel 'xyz' (known: scipy)"
-    assert str(unknown_name("kernel", "xyz", iter([]))) == "unknown kernel 'xyz' (known: none)"
+    assert str(error) == f"unknown kernel '{name}'{message}"
 
 
 @pytest.mark.parametrize(

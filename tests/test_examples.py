@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from children import python
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -24,17 +23,12 @@ NEEDS = {"pruned_torch": "torch"}
 """Which library an example cannot do without."""
 
 
-def run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=folder)
-
-
 @pytest.mark.parametrize("name", PROMISES)
 def test_an_example_runs_as_it_stands(name: str, tmp_path: Path) -> None:
     library = NEEDS.get(name, "numpy")
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"not installed: {library}")
-    done = run(name, tmp_path)
+    done = python(EXAMPLES / f"{name}.py", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(promise in done.stdout for promise in PROMISES[name]), done.stdout
     if importlib.util.find_spec("onnxruntime") is not None and name == "onnx_model":
@@ -46,7 +40,7 @@ def test_an_example_says_which_library_it_lacks(name: str, library: str, tmp_pat
     hidden = "import importlib.util as u, runpy; real = u.find_spec; "
     hidden += f"u.find_spec = lambda n, p=None: None if n == {library!r} else real(n, p); "
     hidden += f"runpy.run_path({str(EXAMPLES / f'{name}.py')!r})"
-    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    done = python("-c", hidden, folder=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("This example")
     assert len(done.stderr.splitlines()) == 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from children import python
 from scipy.sparse import csr_array
 
 from sparsenn.cli.program import VERBS, Verb
@@ -20,25 +18,25 @@ OF_OTHERS = ("numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich",
 
 
 def told(code: str, *arguments: str, folder: Path | None = None) -> list[str]:
-    """The words of the last line that a program writes."""
-    given = {**os.environ, **({"SPARSENN_CACHE": str(folder)} if folder else {})}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, env=given)
+    done = python("-c", code, *arguments, **({"SPARSENN_CACHE": folder} if folder else {}))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1].split()
 
 
 def loaded(code: str, *arguments: str, folder: Path | None = None) -> set[str]:
-    """The modules that are loaded once a program has run."""
     return set(told(f"{code}\nimport sys\nprint(*sys.modules)", *arguments, folder=folder))
+
+
+PROGRAM = (
+    "import atexit, sys; from sparsenn.cli import run; sys.argv = ['sparsenn', *sys.argv[1:]];"
+    "atexit.register(lambda: print(*sys.modules)); run()"
+)
+"""Runs the program, and prints the modules that are loaded when it ends."""
 
 
 def imported(*arguments: object) -> set[str]:
     """The modules that are loaded when the program ends, in a process of its own."""
-    code = (
-        "import atexit, sys; from sparsenn.cli import run; sys.argv = ['sparsenn', *sys.argv[1:]];"
-        "atexit.register(lambda: print(*sys.modules)); run()"
-    )
-    return set(told(code, *map(str, arguments)))
+    return set(told(PROGRAM, *map(str, arguments)))
 
 
 def test_the_package_by_itself_is_next_to_nothing() -> None:
@@ -49,16 +47,8 @@ def test_the_package_by_itself_is_next_to_nothing() -> None:
 
 def test_backends_need_numpy_numba_and_no_study() -> None:
     modules = loaded("import sparsenn.backends")
-    assert not modules & {
-        "sparsenn.studies",
-        "sparsenn.engine",
-        "h5py",
-        "pyarrow",
-        "matplotlib",
-        "rich",
-        "typer",
-        "cupy",
-    }
+    of_others = {"h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy"}
+    assert not modules & (of_others | {"sparsenn.studies", "sparsenn.engine"})
     assert {"numpy", "numba", "sparsenn.backends.cuda"} <= modules
 
 
@@ -161,13 +151,7 @@ def test_help_of_a_verb_loads_no_other(verb: Verb) -> None:
     ],
 )
 def test_a_wrong_file_name_is_told_before_anything_large_is_loaded(line: str, problem: Path, tmp_path: Path) -> None:
-    words = line.format(problem=problem).split()
-    code = (
-        "import atexit, sys; from sparsenn.cli import run; sys.argv = ['sparsenn', *sys.argv[1:]];"
-        "atexit.register(lambda: print(*sys.modules)); run()"
-    )
-    command = [sys.executable, "-c", code, *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    done = python("-c", PROGRAM, *line.format(problem=problem).split(), folder=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert not set(done.stdout.split()) & set(OF_OTHERS) - {"rich", "typer"}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from children import python
 
 import sparsenn
 from sparsenn import COO, CSC, CSR, Conv2d, Linear, Network, ReLU, Session, SparseLinear, TrainingData
@@ -30,7 +28,6 @@ HUGE = 10**30
 
 
 def refuse(call: Callable[[], Any]) -> str:
-    """Return the one line that a call is refused with."""
     with pytest.raises(SparseNNError) as caught:
         call()
     message = str(caught.value)
@@ -204,26 +201,22 @@ def test_memory_may_be_given_with_a_unit() -> None:
         assert (options.memory_limit, options.weight_memory) == (count, count)
 
 
+INFER = ("infer", "radixnet-1024x120", "--layers", "1", "--limit-inputs", "1")
+
+
 @pytest.mark.parametrize("threads", ["0", "-1", "1.5", "many", ""])
 def test_a_number_of_threads_that_is_none(threads: str) -> None:
-    environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
-    command = [sys.executable, "-m", "sparsenn", "infer", "radixnet-1024x120", "--layers", "1", "--limit-inputs", "1"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-m", "sparsenn", *INFER, NUMBA_NUM_THREADS=threads)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: NUMBA_NUM_THREADS is {threads!r}; give an integer of at least 1, or unset it\n"
 
 
-# ---- What NumPy is told to raise ------------------------------------------------------------------------------------
-
-
-def test_numba_that_compiles_nothing_is_refused_in_one_line() -> None:
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    for arguments in (("cache", "info"), ("infer", "radixnet-1024x120")):
-        command = [sys.executable, "-m", "sparsenn", *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: numba compiles nothing where NUMBA_DISABLE_JIT is set")
-        assert len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize("arguments", [("cache", "info"), INFER])
+def test_numba_that_compiles_nothing_is_refused_in_one_line(arguments: tuple[str, ...]) -> None:
+    done = python("-m", "sparsenn", *arguments, NUMBA_DISABLE_JIT=1)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: numba compiles nothing where NUMBA_DISABLE_JIT is set")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

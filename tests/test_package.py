@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from children import python
 
 import sparsenn
 
@@ -21,18 +19,11 @@ NEEDED_BY_FEW = {
 """What is imported when a function that needs it is called."""
 
 
-def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    return done.stdout.strip()
-
-
 def test_public_names_can_be_had() -> None:
     values = [getattr(sparsenn, name) for name in sparsenn.__all__]
     assert [value.__name__ for value in values] == sparsenn.__all__
     assert [value for value in values if not value.__module__.startswith("sparsenn.")] == []
-
-
-def test_all_and_dir_agree() -> None:
+    assert [name for name, home in sparsenn._HOME_OF.items() if not hasattr(import_module(home), name)] == []
     assert len(set(sparsenn.__all__)) == len(sparsenn.__all__)
     assert set(sparsenn.__all__) <= set(dir(sparsenn))
 
@@ -45,18 +36,15 @@ def test_type_checkers_see_the_same_names_as_users() -> None:
     assert seen == sparsenn._HOME_OF
 
 
-def test_public_names_are_public_where_they_live() -> None:
-    assert [name for name, home in sparsenn._HOME_OF.items() if not hasattr(import_module(home), name)] == []
-
-
 def test_unknown_attribute_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'conjure'"):
         _ = sparsenn.conjure
 
 
 def loaded_by(code: str) -> set[str]:
-    """Return the modules that there are after running some code."""
-    return set(run_python(f"{code}; import sys; print(*sys.modules)").splitlines()[-1].split())
+    done = python("-c", f"{code}; import sys; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
@@ -76,11 +64,5 @@ def test_typed_marker_is_there() -> None:
 
 
 def test_python_dash_m_is_the_program() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sparsenn", "--version"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONWARNINGS": "error"},
-    )
+    done = python("-m", "sparsenn", "--version", PYTHONWARNINGS="error")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"sparsenn {sparsenn.__version__}\n", "")

@@ -51,7 +51,6 @@ EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two values are of one type and equal, whatever they hold."""
     if type(found) is not type(expected):
         return False
     if isinstance(expected, np.ndarray):

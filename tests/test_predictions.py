@@ -113,13 +113,6 @@ def test_every_kind_of_table(
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, output])
 
 
-def test_the_predictions_are_returned_unless_written(model: Model, expected: np.ndarray, written: Written) -> None:
-    done = predict(model, written(**columns()))
-    assert (done.path, done.columns) == (None, ("class",))
-    assert done.table is not None
-    assert done.table["class"].to_pylist() == classes_of(expected)
-
-
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
 def test_any_number_of_blocks_gives_the_same(
     model: Model, expected: np.ndarray, written: Written, monkeypatch: pytest.MonkeyPatch, name: str
@@ -132,7 +125,6 @@ def test_any_number_of_blocks_gives_the_same(
         Session, "__call__", lambda self, rows, **how: (sizes.append(len(rows)), run(self, rows, **how))[1]
     )
     done = predict(model, path, id="key", scores=True, memory_limit=1000, progress=lambda *state: reports.append(state))
-    assert done.table is not None
     assert done.table["key"].to_pylist() in (list(range(50)), [str(number) for number in range(50)])
     found = np.column_stack([done.table[f"score_{each}"].to_numpy() for each in "abc"])
     np.testing.assert_array_equal(found, expected)
@@ -147,7 +139,6 @@ def test_any_number_of_blocks_gives_the_same(
 def test_columns_by_name(named: Model, expected: np.ndarray, written: Written) -> None:
     mixed = {"more": ["u"] * 50, **dict(reversed(columns().items()))}
     done = predict(named, written(**mixed))
-    assert done.table is not None
     assert done.table["class"].to_pylist() == classes_of(expected)
     assert done.notes == ("not used: the column 'more'",)
     assert predict(named, written(**mixed), ignore=["more"]).notes == ()
@@ -167,11 +158,10 @@ def test_columns_by_place(model: Model, expected: np.ndarray, written: Written) 
     ]
     for table, how in cases:
         done = predict(model, written(**table), **how)
-        assert done.table is not None
         assert done.table["class"].to_pylist() == classes_of(expected)
         assert len(done.notes) == (len(table) == 4 and "" in table)
+        assert (done.path, done.columns) == (None, ("class",))
     done = predict(model, written(header=False, id=ROWS[:, 2], **columns()), columns=["2", "3", "4"])
-    assert done.table is not None
     assert done.table["class"].to_pylist() == classes_of(expected)
 
 
@@ -216,7 +206,6 @@ def test_missing_numbers_become_the_means_of_the_table(model: Model, written: Wr
     filled = np.where(np.isnan(gaps), np.float32(np.nanmean(np.float64(gaps), axis=0)), gaps)
     for name in ("rows.csv", "rows.parquet"):
         done = predict(model, written(name, **holes), impute=True)
-        assert done.table is not None
         assert done.table["class"].to_pylist() == classes_of(Session(model.network, device="cpu")(filled))
         assert done.notes == (f"2 missing numbers were replaced by means of {name}: the model stores none",)
         assert predict(model, written(name, **columns()), impute=True).notes == ()
@@ -233,7 +222,6 @@ def test_a_model_of_a_table_encodes_scales_and_fills_as_in_training(tmp_path: Pa
         predict(model, path)
     done = predict(model, path, impute=True, id="note")
     assert done.notes == ("missing numbers were replaced by the means of the training data, which the model stores",)
-    assert done.table is not None
     assert done.columns == ("note", "price")
     assert done.table["note"].to_pylist() == ["a, b", "", "c"]
     inputs = np.float32([[1, 0.5, -0.5], [0, -0.5, 0.5], [-1, -0.5, 0.5]])

@@ -51,13 +51,8 @@ def shown_objects() -> list[object]:
 
 
 def test_what_an_object_is_has_an_article() -> None:
-    assert [kind_of(each) for each in (1, "", [], np.zeros(1), None)] == [
-        "an int",
-        "a str",
-        "a list",
-        "an ndarray",
-        "a NoneType",
-    ]
+    kinds = ["an int", "a str", "a list", "an ndarray", "a NoneType"]
+    assert [kind_of(each) for each in (1, "", [], np.zeros(1), None)] == kinds
 
 
 def test_objects_are_shown_in_a_line() -> None:

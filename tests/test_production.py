@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from children import python
 from test_architecture import FILES, LEVEL, PACKAGE, imports_of, module_of, part_of
 
 Graph = Mapping[str, set[str]]
@@ -19,14 +18,7 @@ BELOW = [module for module in SOURCES if LEVEL[part_of(module)] < LEVEL["studies
 KERNELS = PACKAGE / "backends" / "cuda" / "kernels"
 
 OF_STUDIES = {
-    *(
-        "cli.benchmark",
-        "cli.challenge_benchmark",
-        "cli.kernels",
-        "cli.ladder",
-        "cli.problems",
-        "cli.roofline",
-    ),
+    *("cli.benchmark", "cli.challenge_benchmark", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline"),
     *("report.benchmark", "report.challenge", "report.ladder", "report.roofline"),
 }
 """What is above the studies and imports them."""
@@ -49,7 +41,6 @@ def graph_of(sources: Mapping[str, str], lazily: bool) -> Graph:
 
 
 def home_of(name: str, modules: Iterable[str]) -> str:
-    """The module that a dotted name is in, or is."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         for module in (".".join(parts[:length]), ".".join([*parts[:length], "__init__"])):
@@ -59,7 +50,6 @@ def home_of(name: str, modules: Iterable[str]) -> str:
 
 
 def circle(graph: Graph) -> list[str]:
-    """Modules that import each other in a circle; empty if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as found:
@@ -81,7 +71,6 @@ def reached(graph: Graph, roots: Iterable[str]) -> set[str]:
 
 
 def packages_of(module: str) -> list[str]:
-    """The packages that a module is in, outermost first."""
     parts = module.split(".")
     return [".".join([*parts[:length], "__init__"]) for length in range(1, len(parts))]
 
@@ -138,8 +127,7 @@ def test_every_source_of_the_engines_own_is_declared_by_production() -> None:
     code = f"import importlib, sys\nfor name in {every}: importlib.import_module(name)\n"
     code += "from sparsenn.backends.cuda.runtime.loader import PROGRAMS\n"
     code += "print(*(program.source for program in PROGRAMS), 'sparsenn.studies' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    *declared, imports_studies = told
+    *declared, imports_studies = python("-c", code).stdout.split()
     assert imports_studies == "False"
     assert set(declared) == {path.relative_to(KERNELS).as_posix() for path in KERNELS.rglob("*.cu")}
 

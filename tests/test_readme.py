@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import python
 from results_file import write_results
 
 EMPTY = "# Title\n\n<!-- table:layers -->\n<!-- /table -->\n\nText.\n"
@@ -20,8 +19,7 @@ Run = Callable[..., tuple[int, str]]
 @pytest.fixture
 def update(repository: Path, tmp_path: Path) -> Run:
     def run(*arguments: str, root: Path = tmp_path) -> tuple[int, str]:
-        command = [sys.executable, str(repository / "tools" / "update_tables"), "--root", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+        done = python(repository / "tools" / "update_tables", "--root", root, *arguments)
         assert done.stdout == ""
         return done.returncode, done.stderr
 
