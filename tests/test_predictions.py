@@ -15,14 +15,7 @@ from pyarrow import csv, parquet
 
 from sparsenn.distributed.devices import Sessions
 from sparsenn.engine import Session
-from sparsenn.errors import (
-    FileFormatError,
-    InputError,
-    NumericError,
-    ShapeError,
-    SparseNNError,
-    UsageError,
-)
+from sparsenn.errors import FileFormatError, InputError, NumericError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import Column, InputLayout, Scaling, TableEncoding
 from sparsenn.io import write_model
 from sparsenn.layers import Linear

@@ -23,19 +23,7 @@ from sparsenn.engine import Session, finite
 from sparsenn.engine.finite import UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import (
-    Add,
-    Conv2d,
-    Flatten,
-    Identity,
-    Linear,
-    MaxPool2d,
-    Multiply,
-    ReLU,
-    Sigmoid,
-    Softmax,
-    Tanh,
-)
+from sparsenn.layers import Add, Conv2d, Flatten, Identity, Linear, MaxPool2d, Multiply, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.layers.elementwise import HALF_MAX
 from sparsenn.network import Network, Node
 

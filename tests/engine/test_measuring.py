@@ -20,14 +20,7 @@ from sparsenn.engine import compiled_network, measuring
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import (
-    Alternative,
-    Measured,
-    Step,
-    choice_of,
-    label_of,
-    records_of,
-)
+from sparsenn.engine.steps import Alternative, Measured, Step, choice_of, label_of, records_of
 from sparsenn.errors import InputError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear

@@ -30,18 +30,7 @@ from sparsenn.engine.steps import WHOLE, Measured, choice_of, records_of
 from sparsenn.errors import InputError
 from sparsenn.formats import InputLayout
 from sparsenn.io.importers.onnx.files import from_onnx
-from sparsenn.layers import (
-    Add,
-    Concatenate,
-    Conv2d,
-    Flatten,
-    Linear,
-    PerPosition,
-    ReLU,
-    Slice,
-    SparseLinear,
-    Tanh,
-)
+from sparsenn.layers import Add, Concatenate, Conv2d, Flatten, Linear, PerPosition, ReLU, Slice, SparseLinear, Tanh
 from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network, Node
 

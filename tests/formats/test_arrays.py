@@ -6,13 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.formats.arrays import (
-    collapse_iso,
-    frozen,
-    is_own,
-    own,
-    read_only,
-)
+from sparsenn.formats.arrays import collapse_iso, frozen, is_own, own, read_only
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -9,17 +9,7 @@ from hypothesis import given
 from strategies import coo_matrices, csc_matrices, csr_matrices
 
 from sparsenn.errors import MatrixError
-from sparsenn.formats import (
-    COO,
-    CSC,
-    CSR,
-    coo_to_csc,
-    coo_to_csr,
-    csc_to_csr,
-    csr_to_coo,
-    csr_to_csc,
-    from_dense,
-)
+from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_coo, csr_to_csc, from_dense
 
 
 def assert_same(left: Any, right: Any) -> None:

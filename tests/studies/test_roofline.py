@@ -10,11 +10,7 @@ from sparsenn.layers import Conv2d
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.roofline import Prediction, predict, roofline
 from sparsenn.studies.run import LadderResult, RungResult
-from sparsenn.studies.traffic import (
-    Traffic,
-    coalesced,
-    naive,
-)
+from sparsenn.studies.traffic import Traffic, coalesced, naive
 
 ROOFS = Roofs(
     copy_bandwidth=100.0,

@@ -4,15 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.studies.traffic import (
-    Traffic,
-    block_tiled,
-    coalesced,
-    compulsory,
-    naive,
-    product_geometry,
-    shared_tiled,
-)
+from sparsenn.studies.traffic import Traffic, block_tiled, coalesced, compulsory, naive, product_geometry, shared_tiled
 
 DEEP = Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1))
 SMALL = Geometry(2, 4, 4, 3, (3, 3))

@@ -19,18 +19,7 @@ from sparsenn.backends.cpu.image_operations import run_operations
 from sparsenn.backends.cpu.image_program import Planner
 from sparsenn.backends.cpu.image_taps import shared_taps
 from sparsenn.errors import ShapeError
-from sparsenn.layers import (
-    Add,
-    AvgPool2d,
-    Concatenate,
-    Conv2d,
-    Flatten,
-    Identity,
-    MaxPool2d,
-    Multiply,
-    ReLU,
-    Tanh,
-)
+from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, Identity, MaxPool2d, Multiply, ReLU, Tanh
 from sparsenn.network import Network, Node
 
 

@@ -4,14 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from convolutions import (
-    CASES,
-    drawn_numbers,
-    geometries,
-    launched,
-    options_of,
-    reference_conv2d,
-)
+from convolutions import CASES, drawn_numbers, geometries, launched, options_of, reference_conv2d
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,14 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from convolutions import (
-    drawn_numbers,
-    geometries,
-    launched,
-    options_of,
-    reference_conv2d,
-    uploaded,
-)
+from convolutions import drawn_numbers, geometries, launched, options_of, reference_conv2d, uploaded
 from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st

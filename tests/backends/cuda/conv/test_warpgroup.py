@@ -5,27 +5,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from convolutions import (
-    CASES,
-    drawn_numbers,
-    geometries,
-    launched,
-    options_of,
-    reference_conv2d,
-)
+from convolutions import CASES, drawn_numbers, geometries, launched, options_of, reference_conv2d
 from emulation import emulated
 from hypothesis import example
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
-from sparsenn.backends.cuda.conv.warpgroup import (
-    LAYING_OUT,
-    SOURCE,
-    fits,
-    run_warpgroup,
-    why_no_warpgroups,
-)
+from sparsenn.backends.cuda.conv.warpgroup import LAYING_OUT, SOURCE, fits, run_warpgroup, why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import (
     SHAPES,
     STAGES,

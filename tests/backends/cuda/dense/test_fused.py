@@ -23,15 +23,7 @@ from sparsenn.backends.cuda.dense.fused import (
     plan,
     rows_of_block,
 )
-from sparsenn.backends.cuda.dense.image import (
-    FLOAT32,
-    HALF,
-    HALF_ROWS,
-    TF32,
-    fma_floats,
-    fma_image,
-    tile_places,
-)
+from sparsenn.backends.cuda.dense.image import FLOAT32, HALF, HALF_ROWS, TF32, fma_floats, fma_image, tile_places
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape, shape_of, upload_dense
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.precision import split_tf32

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 from training_problems import problem
 
 from sparsenn.backends import automatic
-from sparsenn.backends.cuda.training.graph import (
-    GRAPH,
-    NARROW,
-    SHARED_BYTES,
-    backward_steps,
-    lanes_of,
-    tile_size,
-)
+from sparsenn.backends.cuda.training.graph import GRAPH, NARROW, SHARED_BYTES, backward_steps, lanes_of, tile_size
 from sparsenn.backends.machine import MACHINES
 from sparsenn.layers import Identity, Linear
 
