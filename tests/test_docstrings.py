@@ -18,10 +18,7 @@ MODULES = (
     "sparsenn.torch",
     "sparsenn.training",
 )
-ALSO = (
-    ("sparsenn.engine", "Options"),
-    ("sparsenn.engine", "Seconds"),
-)
+ALSO = (("sparsenn.engine", "Options"), ("sparsenn.engine", "Seconds"))
 """Whose names are public, and what else public functions take or return."""
 
 CHECKS = {

@@ -25,11 +25,7 @@ def convolution(activation: Activation) -> Conv2d:
 
 
 def residual(
-    *,
-    blocks: int = 1,
-    hidden: Activation | None = None,
-    twice: bool = False,
-    read_again: bool = False,
+    *, blocks: int = 1, hidden: Activation | None = None, twice: bool = False, read_again: bool = False
 ) -> Network:
     """Blocks of two convolutions and a sum with what the block reads, then a pool and a dense layer."""
     nodes = [Node(convolution(ReLU()), (0,))]

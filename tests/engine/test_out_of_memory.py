@@ -68,10 +68,7 @@ def sizes_of(result):
 
 
 @pytest.mark.parametrize("from_layer", [0, 5])
-@pytest.mark.parametrize(
-    ("fitting", "taken"),
-    [(0, 25), (30, 30), (7, 7), (INPUTS, 25), (10**9, 25), (-4, 25)],
-)
+@pytest.mark.parametrize(("fitting", "taken"), [(0, 25), (30, 30), (7, 7), (INPUTS, 25), (10**9, 25), (-4, 25)])
 def test_a_batch_is_cut_to_what_fits_or_in_half(network, inputs, fitting, taken, from_layer):
     options = {"compaction": False, "deduplication": False}
     tight = limited(

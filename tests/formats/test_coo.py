@@ -79,10 +79,7 @@ def test_parts_that_do_not_fit_are_refused(changes: dict[str, Any], message: str
     [
         ({"rows": np.array([2, 3, 2], np.uint16)}, r"entry 1: row 3 is outside 0\.\.2"),
         ({"columns": np.array([1, 3, 4], np.uint16)}, r"entry 2: column 4 is outside 0\.\.3"),
-        (
-            {"shape": (70_000, 4), "rows": np.array([0, -1, 2], np.int32)},
-            r"entry 1: row -1 is outside 0\.\.69999",
-        ),
+        ({"shape": (70_000, 4), "rows": np.array([0, -1, 2], np.int32)}, r"entry 1: row -1 is outside 0\.\.69999"),
         ({"columns": np.array([1, 3, 1], np.uint16)}, r"entry 2: \(2, 1\) occurs twice"),
         ({"values": np.array([1, np.nan, 3], np.float32)}, "entry 1: the value nan is not finite"),
         ({"values": np.array([1, 2, -np.inf], np.float32)}, "entry 2: the value -inf is not finite"),

@@ -24,10 +24,7 @@ COPIES = frozenset(
 )
 """What of CuPy allocates, clears or copies memory, or manages what is compiled."""
 
-OPERATORS = {
-    "double.py": None,
-    "transfer/incoming.py": {"_by_row", "_entries"},
-}
+OPERATORS = {"double.py": None, "transfer/incoming.py": {"_by_row", "_entries"}}
 """Where operators may stay: float64, and matrices of CuPy's other formats.
 All functions of a file, or some."""
 

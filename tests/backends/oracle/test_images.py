@@ -29,13 +29,7 @@ def test_shares_are_scipys_and_do_not_overflow(rng):
     assert np.array_equal(forward_images(Softmax(), rows.reshape(9, 1, 3, 3)).reshape(9, 9), found)
 
 
-LAYERS = [
-    Conv2d(np.ones((2, 3, 2, 2)), 0.1, ReLU(), padding=1),
-    MaxPool2d(2),
-    AvgPool2d(3, 1, 1),
-    Flatten(),
-    Softmax(),
-]
+LAYERS = [Conv2d(np.ones((2, 3, 2, 2)), 0.1, ReLU(), padding=1), MaxPool2d(2), AvgPool2d(3, 1, 1), Flatten(), Softmax()]
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)

@@ -129,10 +129,7 @@ def refusal(device="cuda"):
             fake_cupy(capability="75"),
             "cuda:0 has compute capability 7.5; the kernels need 8.0 or newer; choose another GPU",
         ),
-        (
-            fake_cupy(free=FULL),
-            f"cuda:0 cannot be used ({FULL}); see in nvidia-smi what occupies it",
-        ),
+        (fake_cupy(free=FULL), f"cuda:0 cannot be used ({FULL}); see in nvidia-smi what occupies it"),
         (
             fake_cupy(compiler=NO_NVRTC),
             'CuPy cannot load CUDA\'s compiler NVRTC (Failure finding "libnvrtc.so.13": No such file: '
