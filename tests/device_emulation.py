@@ -285,7 +285,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         graphExecDestroy=lambda graph: None,
     )
     cuda = SimpleNamespace(
-        Device=lambda number: _Entered(),
+        Device=lambda number: nullcontext(),
         Stream=made.stream,
         Event=Event,
         get_allocator=lambda: None,
@@ -306,19 +306,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         memory, "staging", lambda device: SimpleNamespace(copy=lambda arrays: list(map(library.asarray, arrays)))
     )
     monkeypatch.setattr(streams, "_capturing_stream", cache(lambda device: made.stream()))
-    monkeypatch.setattr(Program, "kernel", _kernel_of(made))
+    monkeypatch.setattr(Program, "kernel", lambda program, name, **defines: made.kernel(program, name, **defines))
     for module in ("resident.chain", "resident.chunk_stages", "chunks.chain", "chunks.half", "two_of_four.kernel"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
-
-
-def _kernel_of(made):
-    return lambda program, name, **defines: made.kernel(program, name, **defines)
-
-
-class _Entered:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        return None

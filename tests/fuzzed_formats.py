@@ -297,17 +297,15 @@ def write_onnx(folder: Path) -> None:
 
 
 def read_onnx(folder: Path, name: str) -> None:
-    with roundings_ignored():
-        network = sparsenn.from_onnx(folder / name)
-    run_model(network)
+    run_imported(sparsenn.from_onnx, folder / name)
 
 
-@contextmanager
-def roundings_ignored() -> Iterator[None]:
-    """Damaged weights may need more than float32, of which a warning says so."""
+def run_imported(read: Callable[..., Network], *arguments: Any) -> None:
+    """Read a model and run it; damaged weights may need more than float32, of which a warning says so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoundingWarning)
-        yield
+        network = read(*arguments)
+    run_model(network)
 
 
 def write_keras(folder: Path) -> None:
@@ -325,9 +323,7 @@ def write_keras(folder: Path) -> None:
 
 
 def read_keras(folder: Path, name: str) -> None:
-    with roundings_ignored():
-        network = sparsenn.from_keras(folder / name)
-    run_model(network)
+    run_imported(sparsenn.from_keras, folder / name)
 
 
 def write_weights(folder: Path) -> None:
@@ -354,9 +350,7 @@ def safetensors(arrays: Mapping[str, Any]) -> bytes:
 
 def read_weights(folder: Path, name: str) -> None:
     steps = "1x6x6,conv,norm,relu,max_pool2,flatten,fc" if name.startswith("images") else None
-    with roundings_ignored():
-        network = sparsenn.from_weights(folder / name, steps)
-    run_model(network)
+    run_imported(sparsenn.from_weights, folder / name, steps)
 
 
 DATA = TrainingData(np.eye(4, 3), np.eye(4, 2))

@@ -225,7 +225,7 @@ class LateCuPy:
 
     def driver(self):
         """Return addresses of functions that do what the driver's do, late."""
-        copies = (self.copy_to_device, self.copy_to_host)
+        copies = map(self.copying, (1, 2))  # to the device, and to the host
         callbacks = [ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * 4)(copy) for copy in copies]
         callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)(self.record))
         callbacks.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(self.synchronize))
@@ -233,15 +233,15 @@ class LateCuPy:
         functions = [*callbacks, ctypes.CDLL(None).memcpy]
         return Driver(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
 
-    def copy_to_device(self, target, source, size, stream):
-        if not self.fails:
-            self.copy(target, source, size, 1, stream)
-        return self.fails
+    def copying(self, kind):
+        """Return a function that copies, and says whether that fails."""
 
-    def copy_to_host(self, target, source, size, stream):
-        if not self.fails:
-            self.copy(target, source, size, 2, stream)
-        return self.fails
+        def copy(target, source, size, stream):
+            if not self.fails:
+                self.copy(target, source, size, kind, stream)
+            return self.fails
+
+        return copy
 
     def record(self, event, stream):
         self.events[event]().record(self.streams[stream])

@@ -36,11 +36,6 @@ def model() -> Model:
 
 
 @pytest.fixture
-def named(model: Model) -> Model:
-    return replace(model, network=replace(model.network, input_layout=InputLayout(names=NAMES)))
-
-
-@pytest.fixture
 def expected(model: Model) -> np.ndarray:
     outputs: np.ndarray = Session(model.network, device="cpu")(ROWS)
     return outputs
@@ -129,7 +124,8 @@ def test_any_number_of_blocks_gives_the_same(
     assert {task for task, _, _ in reports} == {f"predict {name}"}
 
 
-def test_columns_by_name(named: Model, expected: np.ndarray, written: Written) -> None:
+def test_columns_by_name(model: Model, expected: np.ndarray, written: Written) -> None:
+    named = replace(model, network=replace(model.network, input_layout=InputLayout(names=NAMES)))
     mixed = {"more": ["u"] * 50, **dict(reversed(columns().items()))}
     done = predict(named, written(**mixed))
     assert done.table["class"].to_pylist() == classes_of(expected)

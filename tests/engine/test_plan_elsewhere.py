@@ -62,13 +62,6 @@ CASES = [
 ]
 
 
-def chosen(name: str, precision: str, machine: Machine) -> list[str]:
-    """Return the names of a plan's kernels of layers with weights."""
-    network = NETWORKS[name]
-    made = plan(network, rows_of(network), machine=machine, precision=precision, merging=False)
-    return [kernel.name for kernel, layer in zip(made.kernels, network, strict=True) if layer.edges]
-
-
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
 @pytest.mark.parametrize(("name", "precision"), CASES)
 @pytest.mark.parametrize("count", [1, 64, 4096])
@@ -99,10 +92,14 @@ def test_gpus_get_kernels_that_they_can_run(count: int, name: str, precision: st
 
 
 def test_machines_differ_in_what_they_get() -> None:
-    for name, precision in (("vgg", "float32"), ("vgg", "float16")):
-        names = {machine.name: chosen(name, precision, machine) for machine in MACHINES.values()}
-        hopper = names.pop("NVIDIA H200")
-        assert hopper not in names.values()
+    network = NETWORKS["vgg"]
+    for precision in ("float32", "float16"):
+        names = {}
+        for machine in MACHINES.values():
+            made = plan(network, rows_of(network), machine=machine, precision=precision, merging=False)
+            kernels = zip(made.kernels, network, strict=True)
+            names[machine.name] = [kernel.name for kernel, layer in kernels if layer.edges]
+        assert names.pop("NVIDIA H200") not in names.values()
 
 
 def test_rows_that_do_not_fit_into_shared_memory_can_run_resident_too() -> None:

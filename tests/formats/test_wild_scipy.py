@@ -40,9 +40,7 @@ WAYS: tuple[Callable[[np.ndarray, np.random.Generator], Any], ...] = (
     lambda part, rng: list(part),
     lambda part, rng: np.zeros((0,) * int(rng.integers(4))),
     lambda part, rng: part.astype(rng.choice(np.array(TYPES, object))),
-    with_a_wild_number,
-    with_a_wild_number,
-    with_a_wild_number,
+    *(with_a_wild_number,) * 3,
 )
 
 
@@ -61,17 +59,15 @@ def wild(form: str, seed: int) -> Any:
     return matrix
 
 
-@pytest.fixture(scope="module")
-def session() -> Session:
-    return Session(Network((SparseLinear.from_scipy(sp.eye_array(7, format="csc", dtype=np.float32)),)), device="cpu")
+SESSION = Session(Network((SparseLinear.from_scipy(sp.eye_array(7, format="csc", dtype=np.float32)),)), device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore")  # of NumPy, on numbers that do not fit
 @pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
-def test_no_matrix_ends_in_another_error(form: str, session: Session) -> None:
+def test_no_matrix_ends_in_another_error(form: str) -> None:
     read = 0
     for seed in range(SEEDS):
-        for take in (CSR.from_scipy, CSC.from_scipy, COO.from_scipy, session):
+        for take in (CSR.from_scipy, CSC.from_scipy, COO.from_scipy, SESSION):
             with suppress(MatrixError, ShapeError):
                 take(wild(form, seed))
                 read += 1

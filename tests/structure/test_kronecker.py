@@ -58,10 +58,6 @@ def test_copies_of_a_matrix(left, seed, copies, core, ones):
     assert factors(dense) is None or not factors(dense).of_values
 
 
-def same_rows(left, right):
-    return sorted(left.tolist()) == sorted(right.tolist())
-
-
 @given(seeds, st.integers(2, 4), st.integers(1, 3))
 def test_two_blocks_are_copies_where_another_order_of_inputs_makes_one_the_other(seed, rows, columns):
     rng = np.random.default_rng(seed)
@@ -72,7 +68,8 @@ def test_two_blocks_are_copies_where_another_order_of_inputs_makes_one_the_other
     dense = dense.reshape(2 * rows, 2 * columns)
     apart = independent_blocks(csc(dense))
     assume(apart is not None and apart.count == 2 and dense.any(axis=0).all() and dense.any(axis=1).all())
-    ways = [each for each in permutations(range(columns)) if same_rows(blocks[0][:, each], blocks[1])]
+    rows_of_other = sorted(blocks[1].tolist())
+    ways = [each for each in permutations(range(columns)) if sorted(blocks[0][:, each].tolist()) == rows_of_other]
     found = factors(dense)
     if found is not None and found.copies == 2:
         assert ways

@@ -21,11 +21,8 @@ ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 @pytest.fixture(scope="module")
 def problem():
-    return radixnet(64, 4, radices=(2, 2), kronecker=16, bias=-0.3), from_dense(digits(40))
-
-
-def digits(rows):
-    return (np.random.default_rng(3).random((rows, 64)) < 0.4).astype(np.float32)
+    digits = (np.random.default_rng(3).random((40, 64)) < 0.4).astype(np.float32)
+    return radixnet(64, 4, radices=(2, 2), kronecker=16, bias=-0.3), from_dense(digits)
 
 
 def test_every_rung_is_checked_and_timed_on_every_layer(problem):

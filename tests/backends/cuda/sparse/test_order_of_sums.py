@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from fused import in_order as sums_in_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sparse_emulation import CALL, address, emulated_kernel, fma
-from sparse_layers import csc
+from sparse_emulation import CALL, address, emulated_kernel
+from sparse_layers import csc, sparse_layer
 from strategies import seeds
 
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
@@ -61,14 +62,7 @@ def packed(matrices, biases):
 
 
 def in_order(network, rows):
-    """What layers make of rows, to the bit: ReLU of the sums, each product added to what comes before it."""
-    for matrix, bias in zip(network.matrices, network.biases, strict=True):
-        sums = np.zeros((rows.shape[0], matrix.shape[1]), np.float32)
-        for place, column in enumerate(matrix.T):
-            for edge in np.flatnonzero(column):
-                sums[:, place] = fma(column[edge], rows[:, edge], sums[:, place]).astype(np.float32)
-        rows = np.maximum(sums + bias.astype(np.float32), np.float32(0))
-    return rows
+    return sums_in_order([sparse_layer(*each) for each in zip(network.matrices, network.biases, strict=True)], rows)
 
 
 def random_network(rng, widths, *, weights=None):

@@ -25,13 +25,11 @@ PIECE_BYTES, SMALL_BYTES = 64, 100
 @pytest.fixture(autouse=True, scope="module")
 def little_memory():
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"PIECE_BYTES": PIECE_BYTES, "SMALL_BYTES": SMALL_BYTES, "PART_BYTES": 20}.items():
+        sizes = {"PIECE_BYTES": PIECE_BYTES, "SMALL_BYTES": SMALL_BYTES, "PART_BYTES": 20, "THREADS": 3}
+        pieces = {"PIECES_UP": 4, "PIECES_DOWN": 3, "PIECES_WAITING": 2}
+        for name, value in (sizes | pieces | {"thread_count": lambda: 3}).items():
             patch.setattr(transfer, name, value)
-        for name, value in {"PIECES_UP": 4, "PIECES_DOWN": 3, "PIECES_WAITING": 2}.items():
-            patch.setattr(transfer, name, value)
-        patch.setattr(transfer, "THREADS", 3)
         patch.setattr(memory, "ALIGNMENT", 16)
-        patch.setattr(transfer, "thread_count", lambda: 3)
         yield
 
 
