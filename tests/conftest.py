@@ -145,6 +145,14 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20190924)
 
 
+@pytest.fixture(scope="session")
+def cupy() -> Any:
+    """CuPy, for tests marked gpu."""
+    import cupy
+
+    return cupy
+
+
 def _present(folder: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"the real data is not here: no folder {folder}")

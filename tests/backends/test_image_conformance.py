@@ -264,9 +264,7 @@ def test_large_numbers_do_not_overflow_in_softmax(device):
     [MaxPool2d(2), AvgPool2d(3, 2, 1), Softmax(), LayerNorm(np.ones(30), np.zeros(30), positions=12), Flatten()],
     ids=lambda layer: layer.name,
 )
-def test_half_precision_stays_half_precision(layer, rng):
-    import cupy
-
+def test_half_precision_stays_half_precision(layer, rng, cupy):
     backend = backends.backend_for("cuda")
     images = rng.normal(size=(9, 3, 12, 10)).astype(np.float16)
     (run,) = backend.prepare([layer], shapes=[images.shape[1:]]).prepared

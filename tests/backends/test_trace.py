@@ -148,9 +148,7 @@ def test_on_a_gpu_steps_are_shown_as_the_device_ran_them(
 
 
 @pytest.mark.gpu
-def test_calls_that_are_one_launch_show_their_step(rng: np.random.Generator, tmp_path: Path) -> None:
-    import cupy
-
+def test_calls_that_are_one_launch_show_their_step(rng: np.random.Generator, tmp_path: Path, cupy: Any) -> None:
     network = Network((Linear(rng.normal(size=(40, 30)), 0.1, ReLU()), Linear(rng.normal(size=(30, 5)), None, ReLU())))
     session, rows = Session(network, device="cuda"), cupy.asarray(rng.random((8, 40), np.float32))
     session(rows)

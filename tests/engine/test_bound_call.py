@@ -61,16 +61,14 @@ def test_rows_on_the_host_are_checked_in_each_call_until_the_session_is_closed(n
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_graph_computes_what_a_call_does(network, dtype, rng):
-    import cupy as cp
-
+def test_a_graph_computes_what_a_call_does(network, dtype, rng, cupy):
     session = Session(network, device="cuda", precision="float16" if dtype == np.float16 else "float32")
-    rows = cp.asarray(rng.random((5, 30)).astype(dtype))
-    out = cp.zeros((5, 30), session(rows).dtype)
+    rows = cupy.asarray(rng.random((5, 30)).astype(dtype))
+    out = cupy.zeros((5, 30), session(rows).dtype)
     plain, given = session.bind(rows), session.bind(rows, out)
     assert given.outputs is out
     for _ in range(3):
-        rows[:] = cp.asarray(rng.random((5, 30)).astype(dtype))
+        rows[:] = cupy.asarray(rng.random((5, 30)).astype(dtype))
         expected = session(rows)
         assert (plain() == expected).all()
         assert (given() == expected).all()

@@ -1,5 +1,7 @@
 """Rows with NaN or infinite numbers: refused by default, wherever they are and however they are run."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -89,9 +91,7 @@ def test_a_kernel_finds_numbers_that_are_not_finite(kind: type, skipped: int, va
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
-    import cupy
-
+def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type, cupy: Any) -> None:
     good, bad = cupy.ones((7, 4), kind), cupy.asarray(rows_with(np.nan, kind))
     with Session(NETWORKS[name], device="cuda") as session:
         for _ in range(3):
@@ -129,10 +129,8 @@ def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
     ],
 )
 def test_the_kernel_that_reads_rows_scans_them(
-    kernel: str, precision: str, kind: type, inputs: int, value: float
+    kernel: str, precision: str, kind: type, inputs: int, value: float, cupy: Any
 ) -> None:
-    import cupy
-
     weights = sp.random_array((inputs, 128), density=0.2, format="csc", dtype=np.float32, rng=0)
     is_sparse = kernel.startswith("two_of_four")
     network = Network.from_scipy([weights]) if is_sparse else Network((Linear(weights.toarray()),))

@@ -461,8 +461,6 @@ def test_a_weight_beyond_the_range_is_refused_by_its_number_on_a_gpu():
 
 
 @pytest.mark.gpu
-def test_rows_on_a_gpu_are_not_looked_at():
-    import cupy
-
+def test_rows_on_a_gpu_are_not_looked_at(cupy):
     session = Session(Network((Linear(HIDING),)), device="cuda", precision="float16", kernel="tensor_half")
     assert cupy.asnumpy(session(cupy.asarray(PIXELS, np.float32))).tolist() == [[0.0]]

@@ -296,9 +296,7 @@ def test_a_session_takes_images_and_rows(device, rng):
 
 
 @pytest.mark.gpu
-def test_images_on_a_gpu_stay_there(rng):
-    import cupy
-
+def test_images_on_a_gpu_stay_there(rng, cupy):
     network = Network((Conv2d(rng.normal(size=(4, 2, 3, 3))), AvgPool2d(2), Softmax()), image=(2, 8, 8))
     session = Session(network, device="cuda")
     images = rng.normal(size=(5, 2, 8, 8)).astype(np.float32)

@@ -123,9 +123,7 @@ def test_a_layout_that_does_not_fit_is_refused(made: Any, error: type, message: 
 
 
 @pytest.mark.gpu
-def test_arrays_on_a_gpu_stay_there(rows: np.ndarray) -> None:
-    import cupy
-
+def test_arrays_on_a_gpu_stay_there(rows: np.ndarray, cupy: Any) -> None:
     session = Session(of_images((3, 4, 2), InputLayout((4, 2, 3), channels_last=True)), device="cuda")
     last = cupy.asarray(np.moveaxis(rows, 1, -1))
     for given in (last, [last]):

@@ -337,9 +337,7 @@ def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
-def test_arrays_on_a_gpu_stay_there(kinds, rows, precision):
-    import cupy
-
+def test_arrays_on_a_gpu_stay_there(kinds, rows, precision, cupy):
     rows = rows.astype(np.float32)
     for network in kinds.values():
         session = Session(network, device="cuda", precision=precision)
@@ -359,9 +357,7 @@ def test_arrays_on_a_gpu_stay_there(kinds, rows, precision):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint16, np.int64, np.float16, np.float64], ids=str)
-def test_arrays_of_other_types_on_a_gpu(kinds, rows, kind):
-    import cupy
-
+def test_arrays_of_other_types_on_a_gpu(kinds, rows, kind, cupy):
     given_rows = cupy.asarray(rows.astype(kind))
     for network in kinds.values():
         found = Session(network, device="cuda")(given_rows)
@@ -370,9 +366,7 @@ def test_arrays_of_other_types_on_a_gpu(kinds, rows, kind):
 
 
 @pytest.mark.gpu
-def test_half_precision_rows_give_half_precision_outputs_where_kernels_take_them(kinds, rows):
-    import cupy
-
+def test_half_precision_rows_give_half_precision_outputs_where_kernels_take_them(kinds, rows, cupy):
     given_rows = cupy.asarray(rows, np.float16)
     network = kinds["dense"]
     found = Session(network, device="cuda", precision="float16")(given_rows)
@@ -383,8 +377,7 @@ def test_half_precision_rows_give_half_precision_outputs_where_kernels_take_them
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_matrix", "coo_matrix"])
-def test_sparse_matrices_on_a_gpu(kinds, rows, form):
-    import cupy
+def test_sparse_matrices_on_a_gpu(kinds, rows, form, cupy):
     import cupyx.scipy.sparse
 
     given_rows = getattr(cupyx.scipy.sparse, form)(cupyx.scipy.sparse.csr_matrix(cupy.asarray(rows, np.float32)))
@@ -410,8 +403,7 @@ def test_rows_become_canonical_whatever_lies_behind_their_entries() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("spoilt", ["unsorted", "given twice"])
-def test_sparse_matrices_on_a_gpu_need_not_be_canonical(kinds, rows, spoilt):
-    import cupy
+def test_sparse_matrices_on_a_gpu_need_not_be_canonical(kinds, rows, spoilt, cupy):
     import cupyx.scipy.sparse
 
     host = {"unsorted": shuffled, "given twice": doubled}[spoilt](rows)
@@ -433,8 +425,7 @@ def test_csr_that_breaks_its_format_is_refused_on_a_gpu(network, case):
 
 
 @pytest.mark.gpu
-def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng):
-    import cupy
+def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng, cupy):
     import cupyx.scipy.sparse
 
     def on_the_gpu(matrix, **changed):
@@ -466,9 +457,7 @@ def test_rows_are_checked_though_those_before_were_sound_and_of_one_value(rng):
 
 
 @pytest.mark.gpu
-def test_calls_on_several_streams_follow_each_other(kinds, rng):
-    import cupy
-
+def test_calls_on_several_streams_follow_each_other(kinds, rng, cupy):
     rows = cupy.asarray(rng.random((50_000, WIDTH)), np.float32)
     for network in kinds.values():
         session = Session(network, device="cuda")
@@ -495,9 +484,7 @@ def test_tensors_of_pytorch_come_back_as_such(kinds, rows, place):
 
 
 @pytest.mark.gpu
-def test_rows_on_a_gpu_are_refused_elsewhere(kinds, rows):
-    import cupy
-
+def test_rows_on_a_gpu_are_refused_elsewhere(kinds, rows, cupy):
     for device in DEVICES:
         with pytest.raises(UsageError, match="the rows are on a GPU"):
             Session(kinds["sparse"], device=device)(cupy.asarray(rows))

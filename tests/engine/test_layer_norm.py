@@ -80,9 +80,7 @@ def test_outputs(device: str, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.gpu
-def test_outputs_on_a_gpu_in_half_precision() -> None:
-    import cupy
-
+def test_outputs_on_a_gpu_in_half_precision(cupy: Any) -> None:
     found = Session(BLOCK, device="cuda", precision="float16")(cupy.asarray(rows_of(6), cupy.float16))
     np.testing.assert_allclose(cupy.asnumpy(found), expected(rows_of(6)), rtol=3e-2, atol=3e-2)
 

@@ -83,9 +83,7 @@ def session_on_gpu(network, kernel, **options):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @WAYS
-def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, way, problem):
-    import cupy
-
+def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, way, problem, cupy):
     make, kernel, options = PROBLEMS[problem]
     network, inputs = make(rng, ROWS)
     rows, failures, pool = inputs.shape[0], [], cupy.get_default_memory_pool()
@@ -131,10 +129,8 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
 
 
 @WAYS
-def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, way):
+def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, way, cupy):
     """An image's outputs take more than is left; the image itself does not."""
-    import cupy
-
     side = 2048
     layers = (Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), Softmax(), MaxPool2d(64))
     network = Network(layers, (1, side, side))
@@ -157,9 +153,7 @@ def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, way):
 
 
 @WAYS
-def test_weights_that_do_not_fit_are_named(rng, way):
-    import cupy
-
+def test_weights_that_do_not_fit_are_named(rng, way, cupy):
     weights = rng.random((1000, 6000), np.float32)
     weights[weights < 0.75] = 0
     network, inputs = Network((SparseLinear.from_scipy(sp.csc_array(weights), -1.0, ReLU()),)), bits(rng, 3, 1000)

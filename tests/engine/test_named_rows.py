@@ -133,8 +133,7 @@ def test_tensors(network: Network, inputs: dict[str, Any], expected: dict[str, A
 
 
 @pytest.mark.gpu
-def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dict[str, Any]) -> None:
-    import cupy
+def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dict[str, Any], cupy: Any) -> None:
     from cupyx.scipy import sparse as gpu_sparse
 
     session = Session(network, device="cuda")

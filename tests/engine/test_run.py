@@ -126,9 +126,7 @@ def test_waiting_for_a_device_counts_as_computing(rng, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_waiting_for_a_gpu_counts_as_computing(rng, precision):
-    import cupy
-
+def test_waiting_for_a_gpu_counts_as_computing(rng, precision, cupy):
     layers = [Linear(rng.normal(size=(1024, 1024)) / 32, 0.1, ReLU()) for _ in range(16)]
     session, rows = Session(Network(tuple(layers)), device="cuda", precision=precision), cupy.ones((20_000, 1024), "f4")
     for _ in range(2):

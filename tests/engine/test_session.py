@@ -297,9 +297,7 @@ def test_a_thousand_calls_give_the_same_bits_and_take_no_more_memory(thin):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_a_thousand_calls_on_a_gpu_take_no_more_memory(thin, where):
-    import cupy
-
+def test_a_thousand_calls_on_a_gpu_take_no_more_memory(thin, where, cupy):
     network, rows, expected = thin
     rows, expected = np.concatenate([rows, rows]), np.concatenate([expected, expected])
     if where == "device":
@@ -417,9 +415,9 @@ def test_what_nothing_estimates_has_no_estimate(deep, rng):
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
-def test_rows_on_a_gpu_get_the_same_outputs_each_time_wherever_they_begin(dense, rng, monkeypatch, precision, kind):
-    import cupy
-
+def test_rows_on_a_gpu_get_the_same_outputs_each_time_wherever_they_begin(
+    dense, rng, monkeypatch, precision, kind, cupy
+):
     session = Session(dense, device="cuda", precision=precision)
     numbers = cupy.asarray(rng.normal(size=5 * 6 + 3).astype(kind))
     parts = [numbers[begin : begin + 30].reshape(5, 6) for begin in range(4)]

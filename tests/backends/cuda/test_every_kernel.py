@@ -164,18 +164,14 @@ def test_rows_are_counted(form: str, rng: np.random.Generator) -> None:
     assert np.array_equal(backend.fetch(backend.as_dense(placed)), full)
 
 
-def test_rows_of_half_precision_are_counted(rng: np.random.Generator) -> None:
-    import cupy
-
+def test_rows_of_half_precision_are_counted(rng: np.random.Generator, cupy: Any) -> None:
     rows = (rng.normal(size=(90, 50)) * (rng.random((90, 50)) < 0.5)).astype(np.float16)
     found = backends.backend_for("cuda").count_nonzeros(cupy.asarray(rows))
     assert np.array_equal(found, np.count_nonzero(rows, axis=1))
 
 
 @pytest.mark.parametrize("width", [33, 70_000])
-def test_coordinates_become_compressed(width: int, rng: np.random.Generator) -> None:
-    import cupy
-
+def test_coordinates_become_compressed(width: int, rng: np.random.Generator, cupy: Any) -> None:
     from sparsenn.backends.cuda.sparse import conversion
 
     places = rng.choice(60 * width, 900, replace=False)

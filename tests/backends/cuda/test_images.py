@@ -23,9 +23,7 @@ TINY = 2.0**-149
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("shape", [(0, 5), (70_000, 3), (3, 9000)], ids=str)
-def test_nonzeros_are_counted(shape: tuple[int, int], dtype: type, rng: np.random.Generator) -> None:
-    import cupy
-
+def test_nonzeros_are_counted(shape: tuple[int, int], dtype: type, rng: np.random.Generator, cupy: Any) -> None:
     matrix = (rng.normal(size=shape) * (rng.random(shape) < 0.5)).astype(dtype)
     found = backends.backend_for("cuda").count_nonzeros(cupy.asarray(matrix))
     assert np.array_equal(found, np.count_nonzero(matrix, axis=1))
@@ -93,10 +91,8 @@ def test_sizes_at_the_ends_of_the_range(
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Identity(), Sigmoid()], ids=str)
 @pytest.mark.parametrize("layer", [Add, Multiply])
 def test_layers_are_combined_on_a_gpu(
-    kinds: tuple[type, ...], activation: Any, layer: Any, rng: np.random.Generator
+    kinds: tuple[type, ...], activation: Any, layer: Any, rng: np.random.Generator, cupy: Any
 ) -> None:
-    import cupy
-
     matrices = [rng.normal(size=(7, 33)).astype(kind) for kind in kinds]
     found = images.run_layer(layer(activation), (33,), *map(cupy.asarray, matrices))
     expected = activation((np.prod if layer is Multiply else np.sum)([m.astype(np.float64) for m in matrices], axis=0))
@@ -107,9 +103,7 @@ def test_layers_are_combined_on_a_gpu(
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("pixels", [2, 33, 64])
-def test_channels_have_factors_on_a_gpu(pixels: int, kind: type, rng: np.random.Generator) -> None:
-    import cupy
-
+def test_channels_have_factors_on_a_gpu(pixels: int, kind: type, rng: np.random.Generator, cupy: Any) -> None:
     pictures, factors = rng.normal(size=(7, 5, pixels)).astype(kind), rng.normal(size=(7, 5)).astype(kind)
     expected = (pictures.astype(np.float32) * factors.astype(np.float32)[:, :, None]).astype(kind).reshape(7, -1)
     matrices = [cupy.asarray(factors), cupy.asarray(pictures.reshape(7, -1))]
@@ -122,10 +116,13 @@ def test_channels_have_factors_on_a_gpu(pixels: int, kind: type, rng: np.random.
 @pytest.mark.parametrize("kind", [MaxPool2d, AvgPool2d])
 @pytest.mark.parametrize("shape", [(1, 2, 2), (4, 80, 80), (16, 34, 34)], ids=str)
 def test_both_ways_of_pooling_agree_bit_for_bit(
-    shape: tuple[int, ...], kind: type, dtype: type, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    kind: type,
+    dtype: type,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    cupy: Any,
 ) -> None:
-    import cupy
-
     rows = cupy.asarray(rng.normal(size=(33, prod(shape))).astype(dtype))
     found = images.run_layer(kind(2), shape, rows)
     monkeypatch.setattr(images, "_is_of_pairs", lambda *arguments: False)
@@ -149,9 +146,7 @@ def test_batch_after_batch_is_looked_at_without_waiting(steps: Counter[str]) -> 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("count", [1, 300, 1_000_003])
-def test_the_largest_number_of_half_precision(count: int, rng: np.random.Generator) -> None:
-    import cupy
-
+def test_the_largest_number_of_half_precision(count: int, rng: np.random.Generator, cupy: Any) -> None:
     numbers = rng.normal(size=(1, count)).astype(np.float16)
     largest, backend = np.abs(numbers).max(), backends.backend_for("cuda")
     assert backend.largest_number(cupy.asarray(numbers)) == (largest, True)

@@ -19,7 +19,7 @@ SIZES = [
     (5, 4096, 3), (1000, 64, 1), (1, 64, 1000), (128, 130, 132),
 ]  # fmt: skip
 
-rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
+rungs = pytest.mark.parametrize("entry", [pytest.param(entry, marks=pytest.mark.gpu, id=entry.name) for entry in RUNGS])
 
 
 def matrices(rng, sizes, kind=np.float32):
@@ -71,7 +71,6 @@ def test_a_cut_covers_every_term_and_no_part_is_empty(sizes):
     assert cut.parts < 65_536
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_rung_is_near_the_exact_product(entry, sizes, rng):
@@ -79,7 +78,6 @@ def test_rung_is_near_the_exact_product(entry, sizes, rng):
     assert_near(launched(entry.launch, a, b), a, b, entry.precision)
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("sizes", [(65, 64, 64), (30, 48, 72)], ids=str)
 def test_half_matrices_stay_half(entry, sizes, rng):
@@ -91,7 +89,6 @@ def test_half_matrices_stay_half(entry, sizes, rng):
             launched(entry.launch, a, b)
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 4, 0)], ids=str)
 def test_empty_matrices_have_a_product(entry, sizes, rng):
@@ -99,7 +96,6 @@ def test_empty_matrices_have_a_product(entry, sizes, rng):
     assert np.array_equal(launched(entry.launch, a, b), np.zeros((sizes[0], sizes[2]), np.float32))
 
 
-@pytest.mark.gpu
 @rungs
 def test_rung_puts_every_number_in_its_place(entry):
     """Small integers: products and sums are exact, in half precision too, and each output tells its row and column."""

@@ -28,7 +28,7 @@ SHAPES = (
 )
 """Rows, columns, depth."""
 
-rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
+rungs = pytest.mark.parametrize("rung", [pytest.param(rung, marks=pytest.mark.gpu, id=rung.name) for rung in KERNELS])
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
@@ -109,7 +109,6 @@ def launched(rung, a, b):
     return cp.asnumpy(product)
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_any_shape(rung, shape, rng):
@@ -136,7 +135,6 @@ def test_every_tile(kind, rng, monkeypatch):
             assert np.array_equal(cp.asnumpy(rung.launch(cp.asarray(a), cp.asarray(b))), exact(a, b).astype(a.dtype))
 
 
-@pytest.mark.gpu
 @rungs
 def test_unaligned_matrices(rung, rng):
     cp = cupy()
@@ -147,7 +145,6 @@ def test_unaligned_matrices(rung, rng):
     assert (np.abs(product - exact(a, b)) <= bound(a, b, UNIT[rung.precision])).all()
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("shape", [(300, 200, 100), (64, 64, 20_000)], ids=str)
 def test_a_launch_can_be_captured(rung, shape, rng):

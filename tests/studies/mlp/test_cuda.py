@@ -21,7 +21,7 @@ STUDIES = [*float32.KERNELS, *half.KERNELS]
 ALLOWED = {"float32": 2e-5, "tf32": 5e-3, "float16": 1e-2}
 """In parts of the largest output."""
 
-rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
+rungs = pytest.mark.parametrize("entry", [pytest.param(entry, marks=pytest.mark.gpu, id=entry.name) for entry in RUNGS])
 general = pytest.mark.parametrize("entry", GENERAL, ids=lambda entry: entry.name)
 
 
@@ -67,7 +67,6 @@ def test_parts_of_packed_weights_add_up_to_the_product(parts, turn, rng):
     assert np.array_equal(sums, row @ weights.astype(np.float64))
 
 
-@pytest.mark.gpu
 @rungs
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 31, 32, 33, 1000, 12_801, 100_003])
 @pytest.mark.parametrize("biased", [True, False])
@@ -80,7 +79,6 @@ def test_rung_is_near_the_exact_answer(entry, rows, biased, rng):
         assert launched(entry, layers, features).tobytes() == first.tobytes()
 
 
-@pytest.mark.gpu
 @rungs
 def test_rung_puts_every_number_in_its_place(entry):
     """Small integers: products and sums are exact, in half precision too, and each output tells which input it is."""
@@ -93,7 +91,6 @@ def test_rung_puts_every_number_in_its_place(entry):
     assert np.array_equal(launched(entry, layers, features), expected)
 
 
-@pytest.mark.gpu
 @rungs
 def test_every_row_and_output_has_its_own_answer(entry, rng):
     """Small whole numbers, exact in half precision through all layers, so that every bit must agree."""

@@ -21,6 +21,8 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 
+pytestmark = pytest.mark.gpu
+
 KERNELS = [
     implicit.IMPLICIT_FLOAT32,
     warpgroup.WARPGROUP_FLOAT32,
@@ -53,7 +55,6 @@ def drawn(kernel, case, rng, **how):
     return geometry, drawn_numbers(rng, count, geometry, **how)
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_any_convolution(kernel, case, rng):
@@ -62,7 +63,6 @@ def test_any_convolution(kernel, case, rng):
     assert_near_conv2d(outputs, *given, ReLU(), precision=kernel.precision, **options_of(geometry))
 
 
-@pytest.mark.gpu
 @halves
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_half_rows(kernel, case, rng):
@@ -71,7 +71,6 @@ def test_half_rows(kernel, case, rng):
     assert_near_conv2d(outputs, *given, precision="float16", **options_of(geometry))
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("name", ["ragged", "strips", "strided", "spread", "deep", "far"])
 def test_integers_are_exact(kernel, name, rng):
@@ -80,7 +79,6 @@ def test_integers_are_exact(kernel, name, rng):
     assert np.array_equal(launched(kernel.launch, geometry, given, Identity()), expected)
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
 @pytest.mark.parametrize("name", ["ragged", "few"])
@@ -90,7 +88,6 @@ def test_any_activation(kernel, name, activation, rng):
     assert_near_conv2d(outputs, *given, activation, precision=kernel.precision, **options_of(geometry))
 
 
-@pytest.mark.gpu
 @splitting
 @pytest.mark.parametrize("name", ["square", "deep", "wide"])
 def test_tensor_cores_are_as_precise_as_plain_float32(kernel, name, rng):
@@ -106,7 +103,6 @@ def test_tensor_cores_are_as_precise_as_plain_float32(kernel, name, rng):
         assert np.sqrt((error**2).mean()) <= 0.25 * np.sqrt(geometry.depth) * 2.0**-24 * sizes.mean()
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("name", ["square", "last"])
 def test_the_same_bits_from_run_to_run(kernel, name, rng):
@@ -117,7 +113,6 @@ def test_the_same_bits_from_run_to_run(kernel, name, rng):
     assert all(bool((kernel.launch(layer, given_images) == first).all()) for _ in range(10))
 
 
-@pytest.mark.gpu
 @halves
 @pytest.mark.parametrize("name", ["square", "few"])
 def test_images_that_begin_anywhere(kernel, name, rng):
@@ -131,7 +126,6 @@ def test_images_that_begin_anywhere(kernel, name, rng):
     assert np.array_equal(cp.asnumpy(outputs), expected)
 
 
-@pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @splitting
 @pytest.mark.parametrize("name", ["ragged", "last"])
@@ -145,7 +139,6 @@ def test_strange_pixels_give_what_float32_gives(kernel, name, rng):
     np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.gpu
 @halves
 def test_weights_beyond_half_precision_are_refused(kernel, rng):
     geometry = Geometry(2, 4, 4, 3, (3, 3))
@@ -155,7 +148,6 @@ def test_weights_beyond_half_precision_are_refused(kernel, rng):
         launched(kernel.launch, geometry, (images, weights, bias), Identity())
 
 
-@pytest.mark.gpu
 @kernels
 def test_bad_images_are_refused(kernel, rng):
     cp = cupy()
@@ -168,7 +160,6 @@ def test_bad_images_are_refused(kernel, rng):
         kernel.launch(layer, cp.zeros((1, 4, 4, 4)))
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("name", ["square", "last", "few"])
 def test_a_launch_can_be_captured(kernel, name, rng):

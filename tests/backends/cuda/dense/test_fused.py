@@ -136,17 +136,15 @@ def test_tensor_cores_take_few_layers():
 
 
 @pytest.mark.gpu
-def test_deep_stacks_are_run_in_groups(rng):
-    import cupy as cp
-
+def test_deep_stacks_are_run_in_groups(rng, cupy):
     layers = layers_of(rng, (24,) * (2 * MOST_LAYERS + 4))
-    rows = cp.asarray(rng.normal(size=(77, 24)).astype(np.float32))
+    rows = cupy.asarray(rng.normal(size=(77, 24)).astype(np.float32))
     expected = rows
     for first in range(0, len(layers), 5):
         expected = FUSED_FMA.launch(upload_dense(0, layers[first : first + 5]), expected)
     stack = upload_dense(0, layers)
     for _ in range(2):
-        assert cp.array_equal(FUSED_FMA.launch(stack, rows), expected)
+        assert cupy.array_equal(FUSED_FMA.launch(stack, rows), expected)
 
 
 def test_wide_layers_do_not_fit(rng):

@@ -184,9 +184,7 @@ def test_counters_are_made_before_a_graph_captures_their_stream(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_counters_first_needed_in_a_replay_outlive_it(monkeypatch):
-    import cupy
-
+def test_counters_first_needed_in_a_replay_outlive_it(monkeypatch, cupy):
     monkeypatch.setattr(tensor_tiles, "_counters", {})
     rows = cupy.ones((4, 8), np.float32)
     replay = backend_for("cuda").queue.replay(rows.shape, on_host=False)

@@ -63,9 +63,7 @@ def check(chain, library, rng, layers, form, rows, counting=False):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("widths", [(500, 600, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
-def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
-    import cupy
-
+def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng, cupy):
     layers = layers_of(rng, widths)
     rows = cupy.asarray(rng.normal(size=(40_000, widths[0])).astype(np.float32))
 
@@ -85,9 +83,7 @@ def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
 @pytest.mark.parametrize("form", ["dense", "csr", "iso"])
 @pytest.mark.parametrize("widths", [(100, 127, 60, 33), (1500, 1100, 130, 1025, 300, 1024, 7)], ids=str)
 @pytest.mark.parametrize("capacity", [1, 40, 3000])
-def test_chains_on_a_gpu(kernel, form, widths, capacity, rng):
-    import cupy
-
+def test_chains_on_a_gpu(kernel, form, widths, capacity, rng, cupy):
     layers = layers_of(rng, widths)
     chain = ready(cupy, kernel, layers, capacity, form)
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]

@@ -23,6 +23,8 @@ from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
 
+pytestmark = pytest.mark.gpu
+
 
 @dataclass(frozen=True)
 class Way:
@@ -97,7 +99,6 @@ def session_of(layers, kernel):
     return Session(Network(tuple(layers)), device="cuda", kernel=kernel.name, precision=kernel.precision)
 
 
-@pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.1, 0.2, 1.0])
 def test_a_session_on_a_gpu(kernel: SparseKernel, share, rng):
@@ -109,7 +110,6 @@ def test_a_session_on_a_gpu(kernel: SparseKernel, share, rng):
     assert np.array_equal(session(given), session(given))
 
 
-@pytest.mark.gpu
 @ways
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_any_activation_on_a_gpu(way, activation, rng):
@@ -121,11 +121,8 @@ def test_any_activation_on_a_gpu(way, activation, rng):
     assert np.all(np.abs(found - exact(layers, given)) <= 2 * way.allowed * largest)
 
 
-@pytest.mark.gpu
 @kernels
-def test_rows_of_halves_on_a_gpu(kernel, rng):
-    import cupy
-
+def test_rows_of_halves_on_a_gpu(kernel, rng, cupy):
     layers = layers_of(rng, (300, 700, 33), 0.1)
     given = rng.normal(size=(1000, 300)).astype(np.float16)
     session = session_of(layers, kernel)
@@ -139,7 +136,6 @@ def test_rows_of_halves_on_a_gpu(kernel, rng):
     assert np.array_equal(cupy.asnumpy(found), kept)  # outputs are the caller's
 
 
-@pytest.mark.gpu
 @ways
 @pytest.mark.parametrize("widths", [(500, 600, 500, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
 def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, widths, rng):
@@ -154,7 +150,6 @@ def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, widths, rng):
         assert np.array_equal(run(ready(layers, way, len(part)), part), whole[first : first + 2000])
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("block", HALF_BLOCKS, ids=str)
 def test_every_block_gives_the_same_bits_on_a_gpu(block, monkeypatch, rng):
     layers = layers_of(rng, (500, 1100, 400), 0.05)
@@ -165,7 +160,6 @@ def test_every_block_gives_the_same_bits_on_a_gpu(block, monkeypatch, rng):
     assert np.array_equal(run(ready(layers, CHUNKS, 700), given), expected)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("way", [SINGLE, SPLIT], ids=str)
 @pytest.mark.parametrize(
     ("units", "left_over"),
@@ -182,7 +176,6 @@ def test_units_that_are_not_neighbours_on_a_gpu(way, units, left_over, monkeypat
     assert_near(run(ready([layer], way, 20), given), exact([layer], given), way.allowed)
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("run_length", RUNS)
 @pytest.mark.parametrize("inputs", [100, 93, 3])
 @pytest.mark.parametrize(
@@ -198,7 +191,6 @@ def test_inputs_that_stay_together_on_a_gpu(way, kind, inputs, run_length, monke
     assert_near(found.astype(np.float32), exact(layers, given), way.allowed)
 
 
-@pytest.mark.gpu
 @ways
 def test_rows_of_any_size_on_a_gpu(way, rng):
     layers = layers_of(rng, (48, 40, 30), 0.2, Identity())
@@ -208,7 +200,6 @@ def test_rows_of_any_size_on_a_gpu(way, rng):
     assert_near(run(ready(layers, way, 40), given), exact(layers, given), way.allowed * 2)
 
 
-@pytest.mark.gpu
 @ways
 def test_what_is_no_number_stays_in_its_row_on_a_gpu(way, rng):
     layers = layers_of(rng, (30, 20, 10), 0.3, Identity())
@@ -223,7 +214,6 @@ def test_what_is_no_number_stays_in_its_row_on_a_gpu(way, rng):
     assert way is not CHUNKS or np.isnan(found[[3, 7]]).all()
 
 
-@pytest.mark.gpu
 @ways
 def test_counts_on_a_gpu(way, rng):
     layers = layers_of(rng, (30, 20, 10), 0.3)
@@ -235,7 +225,6 @@ def test_counts_on_a_gpu(way, rng):
     assert [one.performed_edges for one in counts] == [20 * layer.edges for layer in layers]
 
 
-@pytest.mark.gpu
 def test_a_bound_holds_for_every_row(rng):
     layers = [*layers_of(rng, (30, 20), 0.3, Identity()), *layers_of(rng, (20, 9), 0.0), *layers_of(rng, (9, 9), 1.0)]
     for layer, device_layer in zip(layers, uploaded(layers).layers, strict=True):

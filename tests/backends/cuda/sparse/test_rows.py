@@ -32,15 +32,13 @@ def test_sparse_rows_become_dense_ones(backend, shape, density, rng):
 
 
 @given(matrix=csr_matrices(), side=st.sampled_from(TILE_ROWS), further=st.integers(0, 3))
-def test_sparse_rows_into_tiles(matrix, side, further):
-    import cupy as cp
-
+def test_sparse_rows_into_tiles(matrix, side, further, cupy):
     rows, width = matrix.shape
     placed = backends.backend_for("cuda").place(matrix)
-    room = cp.full((-(-rows // side), width + further, side), cp.nan, np.float32)
+    room = cupy.full((-(-rows // side), width + further, side), cupy.nan, np.float32)
     tiles = tiles_from_csr(placed, side, room[:, :width])
-    assert cp.isnan(room[-1:, width:]).all()  # those between two tiles may become zeros
-    whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, matrix.shape[1])
+    assert cupy.isnan(room[-1:, width:]).all()  # those between two tiles may become zeros
+    whole = cupy.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, matrix.shape[1])
     full = matrix.to_scipy().toarray()
     assert np.array_equal(whole[:rows], full)
     assert not whole[rows:].any()
@@ -48,35 +46,31 @@ def test_sparse_rows_into_tiles(matrix, side, further):
 
 @pytest.mark.parametrize("shape", [(1, 1), (31, 33), (257, 65), (70, 128), (300, 516), (0, 5), (5, 0)])
 @pytest.mark.parametrize("side", TILE_ROWS)
-def test_dense_rows_into_tiles_and_back(shape, side, rng):
-    import cupy as cp
-
+def test_dense_rows_into_tiles_and_back(shape, side, rng, cupy):
     matrix = rng.normal(size=shape).astype(np.float32)
     for first in range(2):  # memory that begins at a multiple of 16 bytes, and elsewhere
-        rows = cp.empty(matrix.size + first, np.float32)[first:].reshape(shape)
-        rows[...] = cp.asarray(matrix)
-        room = cp.full((-(-shape[0] // side), shape[1] + 2 * first, side), cp.nan, np.float32)
+        rows = cupy.empty(matrix.size + first, np.float32)[first:].reshape(shape)
+        rows[...] = cupy.asarray(matrix)
+        room = cupy.full((-(-shape[0] // side), shape[1] + 2 * first, side), cupy.nan, np.float32)
         tiles = rows_to_tiles(rows, side, room[:, : shape[1]])
-        assert cp.isnan(room[:, shape[1] :]).all()
-        whole = cp.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, shape[1])
+        assert cupy.isnan(room[:, shape[1] :]).all()
+        whole = cupy.asnumpy(tiles).transpose(0, 2, 1).reshape(tiles.shape[0] * side, shape[1])
         assert np.array_equal(whole[: shape[0]], matrix)
         assert not whole[shape[0] :].any()
-        assert np.array_equal(cp.asnumpy(tiles_to_rows(tiles, shape[0])), matrix)
+        assert np.array_equal(cupy.asnumpy(tiles_to_rows(tiles, shape[0])), matrix)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (700, 70), (1025, 33), (5, 4096)])
 @pytest.mark.parametrize("owned", ["device", "host", None])
 @pytest.mark.parametrize("expanded", [True, False])
-def test_outputs_of_all_inputs_from_the_rows_that_are_left(shape, owned, expanded, rng):
-    import cupy as cp
-
+def test_outputs_of_all_inputs_from_the_rows_that_are_left(shape, owned, expanded, rng, cupy):
     rows, width = shape
     left = rng.normal(size=(rows if owned is None else max(1, rows // 3), width)).astype(np.float32)
     left[rng.random(left.shape[0]) < 0.3] = 0
     owner = rng.integers(-1, left.shape[0], rows) if owned else None
     columns = rng.integers(0, width, 3 * width + 1).astype(np.int32) if expanded else None
     right = left if owner is None else np.where(owner[:, None] < 0, np.float32(0), left[owner])
-    given_left = RowsLeft(cp.asarray(left), RowMap(cp.asarray(owner, np.int32) if owned == "device" else owner))
-    found = cp.asnumpy(spread(given_left, None if columns is None else cp.asarray(columns)))
+    given_left = RowsLeft(cupy.asarray(left), RowMap(cupy.asarray(owner, np.int32) if owned == "device" else owner))
+    found = cupy.asnumpy(spread(given_left, None if columns is None else cupy.asarray(columns)))
     assert np.array_equal(found.view(np.int32), (right if columns is None else right[:, columns]).view(np.int32))
-    assert np.array_equal(cp.asnumpy(active_rows(given_left)), right.any(axis=1))
+    assert np.array_equal(cupy.asnumpy(active_rows(given_left)), right.any(axis=1))

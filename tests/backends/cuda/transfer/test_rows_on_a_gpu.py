@@ -44,9 +44,7 @@ def test_rows_arrive(count, kind, rng):
     assert (pinned_bytes(transfer), device_bytes(transfer)) == (0, 0)
 
 
-def test_rows_in_flight_are_not_written_over():
-    import cupy
-
+def test_rows_in_flight_are_not_written_over(cupy):
     transfer, found = Transfer(), []
     rows = np.empty((3000, 1024), np.float32)
     for number in range(30):
@@ -61,9 +59,7 @@ def test_rows_in_flight_are_not_written_over():
 
 
 @pytest.mark.parametrize("count", SIZES)
-def test_rows_come_back(count, rng):
-    import cupy
-
+def test_rows_come_back(count, rng, cupy):
     transfer, numbers = Transfer(), rng.random((count, 1), np.float32)
     for target in (np.zeros((count, 1), np.float32), np.zeros((count, 2))[:, :1]):
         rows = cupy.asarray(numbers)
@@ -77,9 +73,7 @@ def test_rows_come_back(count, rng):
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16])
 @pytest.mark.parametrize("ones", [True, False])
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (3, 4000), (4000, 3), (3000, 1024)], ids=str)
-def test_sparse_rows_are_checked(shape, ones, kind, rng):
-    import cupy
-
+def test_sparse_rows_are_checked(shape, ones, kind, rng, cupy):
     dense = ((rng.random(shape) < 0.2) * (1 if ones else 1 + rng.random(shape))).astype(np.float32)
     rows, expected = sparse_rows(dense, np.int64), from_dense(dense)
     given = SparseRows(rows.shape, rows.indptr + 7, rows.indices.astype(kind), rows.values)
@@ -147,8 +141,7 @@ def test_sparse_matrices_of_cupy_keep_their_numbers(form, rng):
     assert np.array_equal(sp.csr_array((rows.values, rows.indices, rows.indptr), rows.shape).toarray(), dense)
 
 
-def test_diagonals_of_cupy_may_be_wider_than_the_matrix(rng):
-    import cupy
+def test_diagonals_of_cupy_may_be_wider_than_the_matrix(rng, cupy):
     from cupyx.scipy import sparse
 
     host = sp.dia_array((rng.random((5, 9)), [-7, -2, 0, 3, 5]), shape=(4, 6))
@@ -190,9 +183,7 @@ def test_entries_that_cupys_matrix_has_more_than_once_are_added_up_in_order(heig
         ("dia", "offsets", [-(2**31)], "beyond int32"),
     ],
 )
-def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, numbers, told):
-    import cupy
-
+def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, numbers, told, cupy):
     matrix = in_form(form, sp.eye_array(4, dtype=np.float32))
     setattr(matrix, part, cupy.asarray(numbers, np.int32))
     session = Session(Network((Linear(np.eye(4, dtype=np.float32), np.zeros(4, np.float32)),)), device="cuda")
@@ -201,9 +192,7 @@ def test_wild_matrices_of_cupy_are_refused_before_they_are_followed(form, part, 
     assert np.array_equal(session(cupy.eye(4, dtype=np.float32)).get(), np.eye(4))  # the device goes on
 
 
-def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at():
-    import cupy
-
+def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at(cupy):
     matrix = in_form("csc", sp.eye_array(4, dtype=np.float32))
     matrix.indices = cupy.asarray([0, 1, 2, 3, 99], np.int32)
     matrix.data = cupy.asarray([1, 1, 1, 1, np.nan], np.float32)
@@ -212,17 +201,13 @@ def test_what_lies_behind_the_entries_of_cupys_matrix_is_not_looked_at():
 
 
 @pytest.mark.parametrize("offset", [9, 1 - 2**31, 2**31 - 1])
-def test_diagonals_of_cupy_that_lie_outside_are_empty(offset):
-    import cupy
-
+def test_diagonals_of_cupy_that_lie_outside_are_empty(offset, cupy):
     matrix = in_form("dia", sp.eye_array(4, dtype=np.float32))
     matrix.offsets = cupy.asarray([offset], np.int32)
     assert incoming.device_rows(matrix, 0).indices.size == 0
 
 
-def test_arrays_on_the_device_are_not_copied():
-    import cupy
-
+def test_arrays_on_the_device_are_not_copied(cupy):
     rows = cupy.ones((3, 4), np.float32)
     assert incoming.device_rows(rows, 0) is rows
     assert incoming.matrix(rows, keep_half=False).data.ptr == rows.data.ptr
@@ -240,9 +225,7 @@ def test_arrays_on_the_device_are_not_copied():
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 5), (300, 70_000)], ids=str)
-def test_dense_rows_become_sparse_ones(shape, rng):
-    import cupy
-
+def test_dense_rows_become_sparse_ones(shape, rng, cupy):
     for dense in (np.zeros(shape), (rng.random(shape) < 0.1) * 1.0, (rng.random(shape) < 0.1) * rng.random(shape)):
         rows = cupy.asarray(dense, dtype=np.float32)
         found, expected = incoming.to_cupy_csr(rows).get(), from_dense(dense.astype(np.float32)).to_scipy()
@@ -251,26 +234,20 @@ def test_dense_rows_become_sparse_ones(shape, rng):
             assert np.array_equal(getattr(found, name), getattr(expected, name))
 
 
-def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch):
-    import cupy
-
+def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch, cupy):
     monkeypatch.setattr(incoming, "MOST_ENTRIES", 8)
     with pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
         incoming.to_cupy_csr(cupy.ones((3, 3), np.float32))
 
 
-def test_numbers_are_looked_at_batch_by_batch(rng):
-    import cupy
-
+def test_numbers_are_looked_at_batch_by_batch(rng, cupy):
     check, numbers = images.NumberCheck(), rng.normal(size=(5, 100_000)).astype(np.float32)
     for batch in numbers:
         check.scan(cupy.asarray(batch))
     assert check.result() == (float(np.abs(numbers).max()), True)
 
 
-def test_rows_of_halves_end_in_the_right_categories(rng):
-    import cupy
-
+def test_rows_of_halves_end_in_the_right_categories(rng, cupy):
     rows = rng.normal(size=(1000, 20)).astype(np.float16) * (rng.random((1000, 1)) < 0.5)
     rows[::3] = -np.abs(rows[::3])
     network = Network((Linear(np.eye(20, dtype=np.float32), np.zeros(20, np.float32), ReLU()),))

@@ -83,49 +83,43 @@ def test_a_launch_fits_into_shared_memory_or_is_refused():
 @pytest.mark.gpu
 @pytest.mark.parametrize(("widths", "rows", "density"), AWKWARD)
 @pytest.mark.parametrize("together", [True, False])
-def test_bits_are_those_of_the_cpu(widths, rows, density, together, rng, monkeypatch):
-    import cupy as cp
-
+def test_bits_are_those_of_the_cpu(widths, rows, density, together, rng, monkeypatch, cupy):
     if not together:
         monkeypatch.setattr(few_rows, "CLUSTER_BYTES", -1)
     network, features = network_of(rng, widths, density), rng.normal(size=(rows, widths[0])).astype(np.float32)
     expected = infer(network, features, device="cpu", kernel="panel")
     session = Session(network, device="cuda", kernel="few_rows")
-    for given in (features, *[cp.asarray(features)] * 3):
-        assert np.array_equal(cp.asnumpy(session(given)), expected.dense)
+    for given in (features, *[cupy.asarray(features)] * 3):
+        assert np.array_equal(cupy.asnumpy(session(given)), expected.dense)
     counted = session.run(features)
     assert np.array_equal(counted.dense, expected.dense)
     assert np.array_equal(counted.categories, expected.categories)
     assert [each.nonzeros for each in counted.statistics] == [each.nonzeros for each in expected.statistics]
-    bound = session.bind(cp.asarray(features))
+    bound = session.bind(cupy.asarray(features))
     for _ in range(3):
-        bound.inputs[:] = cp.asarray(features)
-        assert np.array_equal(cp.asnumpy(bound()), expected.dense)
+        bound.inputs[:] = cupy.asarray(features)
+        assert np.array_equal(cupy.asnumpy(bound()), expected.dense)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("widths", "rows", "density"), AWKWARD)
-def test_half_precision_is_within_its_rounding(widths, rows, density, rng):
-    import cupy as cp
-
+def test_half_precision_is_within_its_rounding(widths, rows, density, rng, cupy):
     network, features = network_of(rng, widths, density), rng.normal(size=(rows, widths[0])).astype(np.float16)
     expected = infer(network, features.astype(np.float32), device="reference").dense
     session = Session(network, device="cuda", kernel="few_rows_float16", precision="float16")
-    for given in (features, features.astype(np.float32), *[cp.asarray(features)] * 3):
-        found = cp.asnumpy(session(given)).astype(float)
+    for given in (features, features.astype(np.float32), *[cupy.asarray(features)] * 3):
+        found = cupy.asnumpy(session(given)).astype(float)
         assert np.abs(found - expected).max() <= 2e-2 * max(1.0, np.abs(expected).max())
     counted = session.run(features.astype(np.float32))
     assert np.abs(counted.dense - expected).max() <= 2e-2 * max(1.0, np.abs(expected).max())
 
 
 @pytest.mark.gpu
-def test_numbers_beyond_half_precision_become_nan():
-    import cupy as cp
-
+def test_numbers_beyond_half_precision_become_nan(cupy):
     network = Network((sparse_layer([[400.0, 1.0]], 0.0), sparse_layer([[-1.0, 0.0], [0.0, 1.0]], 0.0)))
     session = Session(network, device="cuda", kernel="few_rows_float16", precision="float16")
     rows = np.float32([[1_000.0], [1.0]])
-    found = cp.asnumpy(session(cp.asarray(rows)))
+    found = cupy.asnumpy(session(cupy.asarray(rows)))
     assert np.isnan(found[0, 0])
     assert np.array_equal(found[1], [0, 1])
     with pytest.raises(NumericError, match="65,504"):

@@ -57,16 +57,14 @@ def test_what_cannot_run_resident_is_told():
 
 
 @pytest.mark.gpu
-def test_rows_that_begin_anywhere_in_memory(rng):
-    import cupy as cp
-
+def test_rows_that_begin_anywhere_in_memory(rng, cupy):
     network = Network(tuple(layer((rng.random((1100, 1100)) < 0.02) * rng.normal(size=(1100, 1100))) for _ in range(3)))
     matrix = (rng.random((2000, 1100)) < 0.2) * rng.normal(size=(2000, 1100)).astype(np.float32)
     session, found = Session(network, device="cuda", kernel="resident"), []
     for first in range(3):
-        rows = cp.empty(matrix.size + first, np.float32)[first:].reshape(matrix.shape)
-        rows[...] = cp.asarray(matrix.astype(np.float32))
-        found.append(cp.asnumpy(session(rows)))
+        rows = cupy.empty(matrix.size + first, np.float32)[first:].reshape(matrix.shape)
+        rows[...] = cupy.asarray(matrix.astype(np.float32))
+        found.append(cupy.asnumpy(session(rows)))
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
 
