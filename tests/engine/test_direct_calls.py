@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import cycle
@@ -247,20 +247,13 @@ def test_a_closed_session_refuses_calls(rng: np.random.Generator, plain: Network
 def test_threads_share_a_session(rng: np.random.Generator, plain: Network) -> None:
     batches = [rng.integers(-3, 4, (2, 12)).astype(np.float32) for _ in range(8)]
     expected = [Session(plain, device="reference")(rows) for rows in batches]
-    wrong: list[int] = []
-    with Session(plain, device="cpu") as session:
+    with Session(plain, device="cpu") as session, ThreadPoolExecutor(8) as threads:
         settled(session, batches[0])
 
-        def run(number: int) -> None:
-            if not all(np.array_equal(session(batches[number]), expected[number]) for _ in range(200)):
-                wrong.append(number)
+        def is_equal(number: int) -> bool:
+            return all(np.array_equal(session(batches[number]), expected[number]) for _ in range(200))
 
-        threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
+        assert all(threads.map(is_equal, range(8)))
 
 
 def test_watched_calls_have_their_spans(rng: np.random.Generator, plain: Network) -> None:

@@ -1,6 +1,6 @@
 """One stack, several threads: what launches keep between them is each thread's own."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from sparse_layers import sparse_layer
@@ -29,9 +29,6 @@ def test_chains_of_one_stack_in_many_threads(rng):
                 if not np.array_equal(found, expected):
                     wrong.append(seed)
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(run, range(6)))
     assert wrong == []
