@@ -56,6 +56,12 @@ def whole_calls():
                 yield KERNELS[name], widths, rows, 2 if half else 4, times[name] / 1e3
 
 
+def assert_within_a_factor_of_two(ratios):
+    beyond = {cell: ratio for cell, ratio in ratios.items() if not 0.5 < ratio < 2.0}
+    assert len(beyond) <= FEW * len(ratios), beyond
+    assert all(0.4 < ratio < 2.5 for ratio in beyond.values()), beyond
+
+
 def test_priors_are_within_a_factor_of_two_of_whole_calls():
     ratios = {}
     for kernel, widths, rows, number_bytes, seconds in whole_calls():
@@ -65,9 +71,7 @@ def test_priors_are_within_a_factor_of_two_of_whole_calls():
     assert len(ratios) > 40
     unseen = KERNELS.keys() - ON_TENSOR_CORES - {name for name, *_ in ratios}
     assert unseen <= {"fused_fma"}, "it may be close to the fastest in none of the calls; many rows are below"
-    beyond = {cell: ratio for cell, ratio in ratios.items() if not 0.5 < ratio < 2.0}
-    assert len(beyond) <= FEW * len(ratios), beyond
-    assert all(0.4 < ratio < 2.5 for ratio in beyond.values()), beyond
+    assert_within_a_factor_of_two(ratios)
 
 
 def test_priors_are_within_a_factor_of_two_of_kernels_on_many_rows():
@@ -81,9 +85,7 @@ def test_priors_are_within_a_factor_of_two_of_kernels_on_many_rows():
             prior = kernel.seconds(machine, layers, row["rows"], **more)
             ratios[kernel.name] = prior / (row["milliseconds"] / 1e3)
     assert len(ratios) > 7
-    beyond = {cell: ratio for cell, ratio in ratios.items() if not 0.5 < ratio < 2.0}
-    assert len(beyond) <= FEW * len(ratios), beyond
-    assert all(0.4 < ratio < 2.5 for ratio in beyond.values()), beyond
+    assert_within_a_factor_of_two(ratios)
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

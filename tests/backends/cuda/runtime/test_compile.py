@@ -26,14 +26,10 @@ declare_all()
 
 def builds_of(source, arch):
     """The defines of each build for an architecture, and what it is compiled for; none where another one is meant."""
-    for program in programs_of(source):
-        if program.architecture is None or arch == ARCHITECTURES[-1]:
+    for program in PROGRAMS:
+        if program.source == source and (program.architecture is None or arch == ARCHITECTURES[-1]):
             for defines in program.builds():
                 yield defines, program.architecture or arch
-
-
-def programs_of(source):
-    return [program for program in PROGRAMS if program.source == source]
 
 
 BUILT = [(source, arch) for source in SOURCES for arch in ARCHITECTURES if any(builds_of(source, arch))]

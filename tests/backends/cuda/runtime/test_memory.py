@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from late_cupy import LateCuPy
+from sparse_layers import sparse_layer
 
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.backends.cuda.runtime.memory import ALIGNMENT, Staging
 from sparsenn.backends.cuda.sparse.stack import prepared_bytes
-from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
 
 
 @pytest.fixture
@@ -43,17 +42,13 @@ def test_arrays_of_any_size_arrive_whole(late, rng):
             assert np.array_equal(copy, array)
 
 
-def test_small_arrays_travel_together(late, monkeypatch):
+def test_small_arrays_travel_together_or_are_not_waited_for_one_by_one(late, monkeypatch):
     monkeypatch.setattr(memory, "STAGED_BYTES", 9 * ALIGNMENT)
     arrays = [np.full(2, number, np.int32) for number in range(8)]
     with Staging().copying() as to_device:
         copies = to_device(arrays)
     assert late.begun == [8 * ALIGNMENT]
     assert np.array_equal(copies, arrays)
-
-
-def test_small_arrays_are_not_waited_for_one_by_one(late, monkeypatch):
-    monkeypatch.setattr(memory, "STAGED_BYTES", 9 * ALIGNMENT)
     with Staging().copying() as to_device:
         for number in range(1, 9):
             to_device([np.zeros(2, np.int32)])
@@ -89,9 +84,8 @@ def test_copies_have_ended_also_after_an_error(late):
 @pytest.mark.parametrize("iso", [True, False])
 def test_the_estimate_covers_what_is_uploaded_and_packed(rng, iso):
     dense = (rng.random((90, 70)) < 0.2) * (np.ones((90, 70)) if iso else rng.random((90, 70)))
-    weights = CSC.from_scipy(from_dense(dense.astype(np.float32)).to_scipy())
-    layer = SparseLinear(weights, -0.1, ReLU())
-    degrees = np.diff(weights.indptr)
+    layer = sparse_layer(dense, -0.1)
+    weights, degrees = layer.weights, np.diff(layer.weights.indptr)
     uploaded = weights.nbytes + layer.bias_vector().nbytes + 8 * layer.outputs
     packed = 8 * int((degrees + degrees % 2).sum())
     assert weights.iso is iso

@@ -18,31 +18,24 @@ def test_the_default_stream_and_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams.on_stream(77) == ("stream", 77)
 
 
-class Capturing:
-    """What stands in for CuPy while a graph is captured; `done` lists what was asked for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.done: list[str] = []
-        note = self.done.append
-        runtime = SimpleNamespace(
-            getDevice=lambda: 0,
-            deviceSynchronize=lambda: note("waited"),
-            streamEndCapture=lambda stream: note("end") or 5,
-            graphInstantiate=lambda graph: note("made") or 6,
-            graphDestroy=lambda graph: note(f"destroyed {graph}"),
-            graphExecDestroy=lambda graph: note(f"destroyed {graph}"),
-            graphLaunch=lambda graph, stream: note(f"launched {graph} on {stream}"),
-        )
-        monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-        self.stream = SimpleNamespace(ptr=7, begin_capture=lambda: note("begin"))
-
-
 @pytest.fixture
-def capturing(monkeypatch: pytest.MonkeyPatch) -> Capturing:
-    return Capturing(monkeypatch)
+def capturing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What stands in for CuPy while a graph is captured; `done` lists what was asked for."""
+    done: list[str] = []
+    runtime = SimpleNamespace(
+        getDevice=lambda: 0,
+        deviceSynchronize=lambda: done.append("waited"),
+        streamEndCapture=lambda stream: done.append("end") or 5,
+        graphInstantiate=lambda graph: done.append("made") or 6,
+        graphDestroy=lambda graph: done.append(f"destroyed {graph}"),
+        graphExecDestroy=lambda graph: done.append(f"destroyed {graph}"),
+        graphLaunch=lambda graph, stream: done.append(f"launched {graph} on {stream}"),
+    )
+    monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    return SimpleNamespace(done=done, stream=SimpleNamespace(ptr=7, begin_capture=lambda: done.append("begin")))
 
 
-def test_a_device_is_not_waited_for_while_a_stream_is_captured(capturing: Capturing) -> None:
+def test_a_device_is_not_waited_for_while_a_stream_is_captured(capturing: SimpleNamespace) -> None:
     waiting = threading.Thread(target=streams.wait_for_device)
 
     def enqueue() -> None:
@@ -57,7 +50,7 @@ def test_a_device_is_not_waited_for_while_a_stream_is_captured(capturing: Captur
     assert (graph.graph, graph.executable) == (5, 6)
 
 
-def test_a_graph_is_launched_and_then_destroyed(capturing: Capturing) -> None:
+def test_a_graph_is_launched_and_then_destroyed(capturing: SimpleNamespace) -> None:
     graph = streams.Graph(lambda: None, capturing.stream)
     graph.launch(capturing.stream)
     del graph
@@ -65,7 +58,7 @@ def test_a_graph_is_launched_and_then_destroyed(capturing: Capturing) -> None:
     assert {*capturing.done[4:]} == {"destroyed 5", "destroyed 6"}
 
 
-def test_a_capture_that_fails_is_ended(capturing: Capturing) -> None:
+def test_a_capture_that_fails_is_ended(capturing: SimpleNamespace) -> None:
     def enqueue() -> None:
         raise KeyboardInterrupt
 
