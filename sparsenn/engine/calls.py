@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Hashable, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.inputs import EXACT_INTEGER, to_input_type
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.formats.named_shapes import cut_columns, named_columns
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.network import Network
 
 MAX_COPIED = 1 << 14
@@ -66,7 +65,7 @@ def direct_call(
     if any(each.kind not in "iub" and each.char not in "fd" for each in types):
         return no_outputs
     has_doubles = any(each.char == "d" for each in types)
-    limit = math.inf if is_checked or has_doubles else None
+    limit = inf if is_checked or has_doubles else None
     if len(types) > 1 and any(each.kind in "iu" for each in types):  # of larger ones, rows would be float64
         limit = float(EXACT_INTEGER) ** 2
     sources = (_ONLY,) if _ONLY in arrays else tuple(network.named_inputs or ())
@@ -127,7 +126,6 @@ def _matrix_call(
     run: Callable[[Array], Any], network: Network, count: int, inputs: Sequence[_Input], limit: float | None
 ) -> DirectCall:
     """Return the function that puts arrays side by side, as float32, for a function of a matrix."""
-    columns = [(first, last) for *_, first, last in named_columns(network.named_inputs or {})]
     names = network.named_outputs
 
     def call(inputs_of_call: Any) -> Any:
@@ -143,12 +141,7 @@ def _matrix_call(
             if limit is not None and not np.vdot(array, array) < limit:
                 return None
             matrices.append(array.reshape(count, -1))
-        rows = matrices[0]
-        if len(matrices) > 1:
-            rows = np.empty((count, network.inputs), np.float32)
-            for (first, last), matrix in zip(columns, matrices, strict=True):
-                rows[:, first:last] = matrix
-        outputs = run(rows)
+        outputs = run(matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1))
         return outputs if names is None else cut_columns(names, outputs)
 
     return call
@@ -230,15 +223,9 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
                 np.copyto(target, _array_of(backend, session(inputs)))
 
             return BoundCall(session, call_into_target, inputs, bound)
-        plan, call = session._cache.plan_of(rows), None
-        executable = Executable(plan, session._cache.weights)
-
-        def work(rows: Any) -> Any:
-            placed: Any = backend.place(rows, plan.keeps_half)  # a copy only if the type changes
-            return executable.compute(placed)
-
-        if executable.is_capturable and plan.rows.count >= rows.count:
-            call = backend.queue.captured_call(work, matrix, target, inputs)
+        executable, call = Executable(session._cache.plan_of(rows), session._cache.weights), None
+        if executable.is_capturable and executable.plan.rows.count >= rows.count:
+            call = backend.queue.captured_call(executable.compute_rows, matrix, target, inputs)
     if call is None:
         raise UsageError(
             "the network cannot be bound: ONNX Runtime computes some of its layers on the host, its weights or rows "

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -17,19 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends import (
-    DOUBLE_DEVICE,
-    Backend,
-    Machine,
-    automatic,
-    compile_seconds,
-    kernel_named,
-    machine_named,
-    permitted_kernels,
-    select_backend,
-)
+from sparsenn.backends import DOUBLE_DEVICE, Backend, Machine, compile_seconds, machine_named, select_backend
 from sparsenn.backends.foreign import ONNX_RUNTIME, onnx_runtime_version
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.registry import automatic, kernel_named, permitted_kernels
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options, resolve_precision
@@ -64,8 +54,6 @@ SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, even
 
 LEADING_BITS = 3
 """Binary digits of a convolution's weights other than zero that count: layers of like numbers take as long."""
-
-LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)  # layers of images that GPUs compute in float64
 
@@ -223,9 +211,8 @@ class CompiledNetwork:
         rows, weights = _limits(backend, options)
         moved = replace(self, options=options, backend=backend, kernels=kernels, memory_limit=rows)
         moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0, parts={})
-        if all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING):
-            return moved
-        return replace(moved, chosen={}, choices={})
+        shares_choices = all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING)
+        return moved if shares_choices else replace(moved, chosen={}, choices={})
 
     def part(self, first: int, last: int) -> CompiledNetwork:
         """Return a chain of layers as a network of their own; layers that positions share take a row a position."""
@@ -297,16 +284,6 @@ class CompiledNetwork:
                 f"a memory limit of {self.memory_limit:,} bytes does not hold one row, which takes {row:,}"
             )
         return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
-
-    def lock_of(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
-        """Return the lock to hold while a step is prepared, so that no other device prepares one.
-
-        With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
-        that stream, several devices copy at the same time.
-        """
-        layers = self.merged.network.layers[step.first : step.last]
-        large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
-        return nullcontext() if large or streams else self.lock
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
-from sparsenn.backends.contract import Replay
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel, SparseKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
-from sparsenn.engine.finite import BatchGuard, LoggingGuard, OverflowGuard
+from sparsenn.engine.finite import LoggingGuard
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import layer_statistics, section
@@ -25,6 +24,8 @@ from sparsenn.runtime.spans import span, watchers
 
 MAX_HOST_BYTES = 1 << 20
 """Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""
+
+LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
 _Flow: TypeAlias = tuple[tuple[int, ...], int, bool, tuple[int, ...]]
 """The values that a step reads, and the one it leaves, by their nodes, where 0 is the input; whether the latter is
@@ -51,12 +52,15 @@ class Executable:
         return sum(int(chain.nbytes) for _, _, chain in self._steps.values() if chain is not None)
 
     def outputs(self, features: Features, context: RunContext, replays: bool = True) -> Any:
-        """Return outputs in memory that the caller owns, by a replay if that is faster."""
+        """Return outputs in memory that the caller owns, from the second such rows on by a replay if that is faster."""
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             return _outputs_of(self.plan, self.run(features, context))
-        outputs = self._replayed(features) if replays and self.is_capturable else None
-        if outputs is None:
-            outputs = self.compute(features)
+        results = None
+        if replays and self.is_capturable:
+            is_first = self._weights.replay(self._replay_key(features, False)) is None
+            replay = self._replay(features, False)
+            results = None if is_first else replay(lambda rows: (self.compute(rows),), features)
+        outputs = self.compute(features) if results is None else results[0]
         context.report(len(self.plan.network))
         return outputs
 
@@ -70,12 +74,10 @@ class Executable:
         with np.errstate(all="ignore"):
             return _outputs_of(self.plan, self.run(features, QUIET))
 
-    def _replayed(self, rows: Array) -> Any:
-        """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
-        is_first = self._weights.replay(self._replay_key(rows, False)) is None
-        replay = self._replay(rows, False)
-        results = None if is_first else replay(lambda features: (self.compute(features),), rows)
-        return None if results is None else results[0]
+    def compute_rows(self, rows: Any, watch: RowsWatch | None = None) -> Any:
+        """Return outputs of a matrix on the device, for captures, copied only where its type changes."""
+        placed: Any = self.plan.backend.place(rows, self.plan.keeps_half)
+        return self.compute(placed, watch)
 
     def _replay_key(self, rows: Any, is_watched: bool, on_host: bool = False) -> tuple[Any, ...]:
         return self.key, rows.shape, rows.dtype, is_watched, on_host
@@ -92,14 +94,11 @@ class Executable:
 
         None where there is none. It returns None for other arrays, and in a capture.
         """
-        backend, weights, keeps_half, kind = self.plan.backend, self._weights, self.plan.keeps_half, type(source)
+        weights, kind = self._weights, type(source)
         key, replay = self._replay_key(rows, watch is not None), self._replay(rows, watch is not None)
-
-        def run(features: Array) -> tuple[Any]:
-            placed: Any = backend.place(features, keeps_half)
-            return (self.compute(placed, watch),)
-
-        call = backend.queue.repeated_call(run, source, rows, replay)
+        call = self.plan.backend.queue.repeated_call(
+            lambda features: (self.compute_rows(features, watch),), source, rows, replay
+        )
         if call is None:
             return None
 
@@ -132,13 +131,18 @@ class Executable:
         key, replay = self._replay_key(rows, is_checked, True), self._replay(rows, is_checked, on_host=True)
         if replay is None:
             return None
-        watch = weights.host_watch if is_checked else None
-        guard = plan.compiled.overflow_guard if plan.has_half else None
+        watch = weights.host_watch if is_checked else None  # of such calls alone
+        guard: LoggingGuard | None = None
 
-        def run(features: Array, guard: BatchGuard | None) -> Any:
-            return _outputs_of(plan, self.run(features, RunContext(watch=guard)))
-
-        call = checked_replay(replay, run, watch, guard, 2 * len(plan.merged.network))
+        def run(features: Array) -> tuple[Array, ...]:
+            nonlocal guard
+            if watch is not None:
+                watch.scan(features)
+            if not plan.has_half:
+                return (_outputs_of(plan, self.run(features, QUIET)),)
+            log: Any = plan.backend.number_check(2 * len(plan.merged.network))  # a guard makes no more scans
+            guard = LoggingGuard(plan.compiled.overflow_guard, log.scan)
+            return _outputs_of(plan, self.run(features, RunContext(watch=guard))), log.results
 
         def outputs_of(inputs: Any) -> Array | None:
             if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
@@ -146,18 +150,25 @@ class Executable:
             if not inputs.flags.c_contiguous or weights.replay(key) is not replay:
                 return None
             with plan.backend.queue:
-                return call(inputs)
+                results = replay(run, inputs)
+                if results is None or (watch is not None and watch.take_fault()):
+                    return None
+                if guard is not None:
+                    largest, faulty = results[1].T
+                    scans = list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
+                    if not guard.approves(scans):
+                        return None
+                outputs: Array = results[0]
+                return outputs
 
         return outputs_of
 
     @cached_property
     def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
-        if self.plan.backend.in_host_memory or self.plan.streams:
-            return False
-        if any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network):
-            return False
-        return not any(step.drops_rows for step in self.plan.steps[:-1])
+        plan, has_foreign = self.plan, any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network)
+        is_cut = has_foreign or any(step.drops_rows for step in plan.steps[:-1])
+        return not (plan.backend.in_host_memory or plan.streams or is_cut)
 
     def run(self, features: Features, context: RunContext) -> RowsLeft:
         """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
@@ -217,7 +228,11 @@ class Executable:
             return bound
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.lock_of(step, plan.streams), section(context.timer, "prepare", f"bind {step.title}"):
+        layers = plan.compiled.merged.network.layers[step.first : step.last]
+        is_large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
+        # small layers take mostly Python code, in which threads hinder each other: one device prepares them at a time
+        lock = nullcontext() if is_large or plan.streams else plan.compiled.lock
+        with lock, section(context.timer, "prepare", f"bind {step.title}"):
             stack = self._weights.get(plan, number, following)
             bound = bind_step(plan, step, stack, self._weights)
         if not plan.streams:
@@ -266,44 +281,6 @@ class Executable:
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
-
-
-def checked_replay(
-    replay: Replay,
-    run: Callable[[Array, BatchGuard | None], Array],
-    watch: RowsWatch | None,
-    overflow_guard: OverflowGuard | None,
-    scans: int,
-) -> Callable[[Array], Array | None]:
-    """Return a function of rows in host memory to outputs there, by a replay; it returns None where a check fails.
-
-    `run` takes rows on the device through the steps, guarded, and is the same in each call. The watch is of such calls
-    alone; a guard makes at most some number of scans.
-    """
-    guard: LoggingGuard | None = None
-
-    def queue(features: Array) -> tuple[Array, ...]:
-        nonlocal guard
-        if watch is not None:
-            watch.scan(features)
-        if overflow_guard is None:
-            return (run(features, None),)
-        log: Any = overflow_guard.backend.number_check(scans)
-        guard = LoggingGuard(overflow_guard, log.scan)
-        return run(features, guard), log.results
-
-    def outputs_of(rows: Array) -> Array | None:
-        results = replay(queue, rows)
-        if results is None or (watch is not None and watch.take_fault()):
-            return None
-        outputs: Array = results[0]
-        if guard is None:
-            return outputs
-        largest, faulty = results[1].T
-        found = list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
-        return outputs if guard.approves(found) else None
-
-    return outputs_of
 
 
 def _outputs_of(plan: Plan, left: RowsLeft) -> Any:
