@@ -7,20 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import (
-    Backend,
-    Features,
-    LayerCounts,
-    NumberCheck,
-    RowsLeft,
-    SparseChain,
-    SparseKernel,
-    SparseProblem,
-    Stepwise,
-    launch_of,
-)
-from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
-from sparsenn.backends.stepwise import chain_of
+from sparsenn.backends import Features, LayerCounts, NumberCheck, RowsLeft, SparseChain, SparseProblem
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel, SparseKernel
+from sparsenn.backends.launching import launch_of
+from sparsenn.backends.stepwise import Stepwise, chain_of
 from sparsenn.engine.finite import HALF_PRECISION, BatchGuard
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Timer, layer_statistics, now
@@ -73,7 +63,9 @@ def _sparse_step(plan: Plan, step: Step, stack: Any) -> BoundStep:
 
     def run(rows: RowsLeft, context: RunContext) -> RowsLeft:
         start = now(context.timer)
-        multiplicity = None if context.statistics is None else _multiplicity(backend, rows)
+        multiplicity = None
+        if context.statistics is not None:
+            multiplicity = rows.row_map.on_host(backend.fetch).multiplicity(rows.features.shape[0])
         report = [lambda done: context.report(first + done)] if isinstance(chain, Stepwise) else []
         left = chain.run(rows.features, context.statistics is not None, multiplicity, *report)
         if context.statistics is not None:
@@ -92,11 +84,6 @@ def _sparse_step(plan: Plan, step: Step, stack: Any) -> BoundStep:
         return RowsLeft(left.features, row_map, dropped)
 
     return run, None if step.drops_rows else lambda rows: chain.run(rows, False, None).features, chain
-
-
-def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
-    """Return how many inputs share each row, on the host; None for one each."""
-    return rows.row_map.on_host(backend.fetch).multiplicity(rows.features.shape[0])
 
 
 def _dense_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
@@ -150,7 +137,7 @@ def _dense_counts(plan: Plan, step: Step, inputs: Features, left: RowsLeft) -> l
     backend, network, name = plan.backend, plan.merged.network, step.kernel.name
     with span("count, which waits for the device", "wait"):
         nonzeros = backend.count_nonzeros(left.features)  # type: ignore[arg-type]
-    multiplicity = _multiplicity(backend, left)
+    multiplicity = left.row_map.on_host(backend.fetch).multiplicity(nonzeros.size)
     weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
     count, edges = int(inputs.shape[0]), list[int]()
     for number in step.layers:
@@ -168,29 +155,21 @@ def _dense_counts(plan: Plan, step: Step, inputs: Features, left: RowsLeft) -> l
 
 def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
     """Return the function that runs layers on row-major matrices; layers that positions share take a row a position."""
-    layer = plan.merged.network[step.first]
+    layer, launch = plan.merged.network[step.first], launch_of(step.kernel, stack)
     if not isinstance(layer, PerPosition) or step.kernel.operation == WHOLE_OPERATION:
-        return launch_of(step.kernel, stack)
-    is_sparse = step.kernel.operation == SPARSE_OPERATION
-    rows_of = _all_rows(plan, step, stack) if is_sparse else launch_of(step.kernel, stack)
-    positions, inputs = layer.positions, layer.layer.inputs
+        return launch
+    if step.kernel.operation == SPARSE_OPERATION:  # none of the rows is dropped
+        backend, chain = plan.backend, _chain(plan, step, stack, "dense", len(step.layers), deduplicates=False)
+
+        def launch(rows: Array) -> Array:
+            left = chain.run(rows, False, None)
+            is_whole = left.row_map.rows is None and not isinstance(left.features, CSR)
+            return left.features if is_whole else backend.spread(left, None)
 
     def run(features: Array) -> Array:
         rows = features.shape[0]
-        outputs = rows_of(features.reshape(rows * positions, inputs))
-        return outputs.reshape(rows, positions * outputs.shape[1])
-
-    return run
-
-
-def _all_rows(plan: Plan, step: Step, stack: Any) -> Callable[[Array], Array]:
-    """Return the function that runs sparse layers on rows, none of which is dropped."""
-    backend, chain = plan.backend, _chain(plan, step, stack, "dense", len(step.layers), deduplicates=False)
-
-    def run(rows: Array) -> Array:
-        left = chain.run(rows, False, None)
-        is_whole = left.row_map.rows is None and not isinstance(left.features, CSR)
-        return left.features if is_whole else backend.spread(left, None)
+        outputs = launch(features.reshape(rows * layer.positions, layer.layer.inputs))
+        return outputs.reshape(rows, layer.positions * outputs.shape[1])
 
     return run
 

@@ -14,18 +14,7 @@ from sparsenn.backends import Backend, ConvolutionKernel, Features, Kernel, Spar
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import (
-    Add,
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    LayerNorm,
-    Linear,
-    MaxPool2d,
-    Multiply,
-    SparseLinear,
-    connected_layer,
-)
+from sparsenn.layers import Add, Conv2d, Flatten, LayerNorm, Linear, Multiply, Pool2d, SparseLinear, connected_layer
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import HALF_MAX, Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
@@ -183,7 +172,7 @@ class BatchGuard:
                 last > first + 1 or isinstance(connected_layer(layer), Conv2d | Linear | SparseLinear)
             ):
                 self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
-        elif not isinstance(layer, MaxPool2d | AvgPool2d | Flatten):
+        elif not isinstance(layer, Pool2d | Flatten):
             self._largest = None
 
     def _end(self, first: int, last: int, largest: float) -> int:
