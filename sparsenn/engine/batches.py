@@ -13,6 +13,7 @@ from sparsenn.engine.bound_steps import RunContext
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
+from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, Result, Seconds, Timer, concatenate_results, section, sum_statistics
 from sparsenn.errors import InputError, OutOfMemoryError
@@ -70,13 +71,7 @@ def _run_batches(
 
 
 def _upload_rows(
-    cache: PlanCache,
-    inputs: InputRows,
-    first: int,
-    last: int,
-    size: int,
-    context: RunContext,
-    check: RowsCheck | None = None,
+    cache: PlanCache, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None
 ) -> tuple[Executable, Features, RunContext]:
     """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
 
@@ -133,7 +128,8 @@ def run_rows(
     if not results:
         statistics = sum_statistics(cache.compiled.network, []) if counted else ()
         results.append(Result(cache.plan_of(inputs), 0, np.zeros(0, np.int64), statistics, Seconds(), ()))
-    return concatenate_results(results, results[-1].plan, timer.seconds(), notes)
+    plan = with_inputs(results[-1].plan, inputs.count, inputs.density)
+    return concatenate_results(results, plan, timer.seconds(), notes)
 
 
 def compute_outputs(
@@ -161,7 +157,7 @@ def compute_outputs(
 
     def run(start: int, stop: int, size: int, context: RunContext) -> None:
         nonlocal target
-        executable, features, context = _upload_rows(cache, inputs, start, stop, size, context)
+        executable, features, context = _upload_rows(cache, inputs, start, stop, size, context, None)
         rows = executable.outputs(features, context)
         if (start, stop) == (first, last) and target_of is None:
             cache.settle(inputs, executable)

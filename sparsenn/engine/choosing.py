@@ -180,14 +180,13 @@ def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> S
     problem = machine, layer, (channels, height, width)
     able, refused = able_kernels(compiled.kernels[CONV_OPERATION], layers_text(*layers), *problem)
     reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
-    priors = [
-        None if kernel.seconds is None else LAUNCH_SECONDS + rows.count * kernel.seconds(*problem) for kernel in able
-    ]
-    known = [
-        Alternative((Step(*layers, kernel, reason, prior, prior=prior or 0.0),))
-        for kernel, prior in zip(able, priors, strict=True)
-    ]
-    return tuple(known if None in priors else sorted(known, key=lambda one: one.prior))
+    known = []
+    for kernel in able:
+        prior = None if kernel.seconds is None else LAUNCH_SECONDS + rows.count * kernel.seconds(*problem)
+        known.append(Alternative((Step(*layers, kernel, reason, prior, prior=prior or 0.0),)))
+    if all(kernel.seconds is not None for kernel in able):
+        known.sort(key=lambda one: one.prior)
+    return tuple(known)
 
 
 def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> Segment:

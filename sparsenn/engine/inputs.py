@@ -20,8 +20,6 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
-FORMS = ("dense", "csr")
-
 EXACT_INTEGER = 1 << 24  # the largest integer up to which all are numbers of float32
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 """Libraries of sparse matrices, and the modules that stack these."""
@@ -163,8 +161,8 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
 
 
 def check_form(form: object) -> None:
-    """Refuse a form of outputs that is neither None nor one of `FORMS`, by a `UsageError`."""
-    if form is not None and (not isinstance(form, str) or form not in FORMS):
+    """Refuse a form of outputs that is neither None nor `dense` nor `csr`, by a `UsageError`."""
+    if form is not None and not (isinstance(form, str) and form in ("dense", "csr")):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
 
 
@@ -253,16 +251,13 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 
 def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
     """Return the number of rows of inputs whose numbers, in row-major order, are the network's; 0 for all others."""
-    names = network.named_inputs or {}
-    if isinstance(inputs, dict):
-        shapes = [(name, array.shape, prod(names.get(name, ()))) for name, array in inputs.items()]
-    else:
-        shapes = [("", inputs.shape, network.inputs)]
-    if len(shapes) != max(1, len(names)) or (isinstance(inputs, dict) and inputs.keys() != names.keys()):
+    names, arrays = network.named_inputs or {}, inputs if isinstance(inputs, dict) else {"": inputs}
+    if (arrays.keys() != names.keys() or not names) if arrays is inputs else len(names) > 1:
         return 0
     counts = set()
-    for name, shape, size in shapes:
-        numbers = np.empty(shape, np.int8)  # never touched: addresses and strides show whether they stay in order
+    for name, array in arrays.items():
+        numbers = np.empty(array.shape, np.int8)  # never touched: addresses and strides show whether they stay in order
+        size = prod(names[name]) if name else network.inputs
         try:
             matrix = _named_matrix(network, name, names[name], numbers) if name else as_matrix(network, numbers)
         except SparseNNError:  # which `read_inputs` raises, too

@@ -21,7 +21,7 @@ cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
-_SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
+_SIZES = ("batch_size", "memory_limit", "weight_memory")
 _FLAGS = ("compaction", "deduplication", "merging", "reproducible", "check_finite")
 
 
@@ -97,13 +97,11 @@ class Options:
                 )
         if self.precision not in ("auto", *PRECISIONS):
             raise unknown_name("precision", self.precision, ("auto", *PRECISIONS))
-        for name, words in _SIZES.items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            in_bytes = isinstance(value, str) and name != "batch_size"
-            number = bytes_of(value, f"the {words}") if in_bytes else whole_size(value, f"the {words}")
-            object.__setattr__(self, name, number)
+        for name in _SIZES:
+            value, words = getattr(self, name), f"the {name.replace('_', ' ')}"
+            if value is not None:
+                in_bytes = isinstance(value, str) and name != "batch_size"
+                object.__setattr__(self, name, bytes_of(value, words) if in_bytes else whole_size(value, words))
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_) and (value is not None or name != "merging"):

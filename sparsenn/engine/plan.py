@@ -20,6 +20,7 @@ from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
+from sparsenn.runtime.workers import chunks
 from sparsenn.structure.merging import Merged, unmerged
 
 PREPARED_BYTE_SECONDS = 2e-9
@@ -88,8 +89,7 @@ class Plan(Viewed):
     @property
     def droppable_from(self) -> int:
         """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
-        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
-        return reviving[-1] if reviving else 0
+        return max((number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows), default=0)
 
     @property
     def kernel(self) -> Kernel:
@@ -109,8 +109,7 @@ class Plan(Viewed):
     @property
     def batches(self) -> tuple[tuple[int, int], ...]:
         """The (start, stop) ranges of inputs that run together."""
-        starts = range(0, self.inputs, self.batch_size)
-        return tuple((start, min(start + self.batch_size, self.inputs)) for start in starts)
+        return tuple(chunks(self.inputs, self.batch_size))
 
     @property
     def groups_rows(self) -> bool:

@@ -27,8 +27,7 @@ from sparsenn.runtime.spans import watchers
 
 MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
 
-MAX_CALLS = 256
-"""Shapes and types of arrays for which a function of their own is cached."""
+MAX_CALLS = 256  # shapes and types of arrays for which a function of their own is cached
 
 
 class PlanCache:
@@ -64,9 +63,9 @@ class PlanCache:
             if outputs is None and (call := self._call_for(inputs)) is not self._last_call:
                 self._last_call = call
                 outputs = call(inputs)
+            return outputs
         except (OutOfMemoryError, MemoryError):  # fewer rows at a time may fit
             return None
-        return outputs
 
     def _call_for(self, inputs: Any) -> DirectCall:
         key = key_of(inputs, not self.backend.in_host_memory)
@@ -140,7 +139,7 @@ class PlanCache:
 
     def form_of(self, inputs: InputRows) -> str:
         """Return the form that rows will have on the device, as far as earlier ones of their form show."""
-        form = _form_before_upload(inputs)
+        form = form_of_features(inputs.rows)
         return self._forms.get(form, form)
 
     def measure(self, inputs: InputRows, form: str, size: int) -> None:
@@ -204,12 +203,7 @@ class PlanCache:
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""
         if inputs.is_sparse:
-            self._forms[_form_before_upload(inputs)] = form
-        executable = self._cached(inputs, form, size)
-        # a kernel that takes no float16 has its rows converted as they are uploaded
-        return self._cached(inputs, "dense", size) if form == "half" and not executable.plan.keeps_half else executable
-
-    def _cached(self, inputs: InputRows, form: str, size: int) -> Executable:
+            self._forms[form_of_features(inputs.rows)] = form
         key = _key(form, inputs.total, size)
         executable = self._executables.get(key)
         if executable is None:
@@ -217,7 +211,9 @@ class PlanCache:
             self.measure(inputs, form, size)
             executable = self.put(plan_for(self.compiled, inputs.total, density, form, size))
         self._executables.move_to_end(key)
-        return executable
+        # a kernel that takes no float16 has its rows converted as they are uploaded
+        is_converted = form == "half" and not executable.plan.keeps_half
+        return self.executable(inputs, "dense", size) if is_converted else executable
 
     def shrink_batches(self, rows: int) -> None:
         """Drop buffers and graphs, and run at most a number of rows at a time from now on."""
@@ -246,12 +242,10 @@ def _key(form: str, count: int, size: int) -> tuple[str, int, int]:
     return form, bucket(count), bucket(size)
 
 
-def _form_before_upload(inputs: InputRows) -> str:
-    return "csr" if isinstance(inputs.rows, SparseRows) else form_of_features(inputs.rows)
-
-
-def form_of_features(features: Features) -> str:
-    """Return the form of rows, as `RowsShape` has it."""
+def form_of_features(features: Features | SparseRows) -> str:
+    """Return the form of rows, as `RowsShape` has it; of sparse rows that are not checked, `csr`."""
+    if isinstance(features, SparseRows):
+        return "csr"
     if not isinstance(features, CSR):
         return "half" if features.dtype == np.float16 else "dense"
     return "iso" if features.iso or not features.nnz else "csr"

@@ -24,6 +24,7 @@ from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
 from sparsenn.runtime.jit import load_seconds
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.workers import chunks
 
 _EXPANDED_FLOATS = 1 << 24  # outputs expanded at a time: 64 MiB of float32
 
@@ -274,17 +275,13 @@ class Result(Viewed):
         """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
         width = self.plan.network.outputs
         step = max(1, _EXPANDED_FLOATS // max(1, width))
-        chunks = [
-            self._expand(batch, start, min(start + step, batch.inputs))
-            for batch in self.batches
-            for start in range(0, batch.inputs, step)
-        ]
-        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(chunk.indptr) for chunk in chunks)])
+        matrices = [self._expand(batch, *rows) for batch in self.batches for rows in chunks(batch.inputs, step)]
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(matrix.indptr) for matrix in matrices)])
         return CSR(
             (self.inputs, width),
             scan(lengths),
-            np.concatenate([np.zeros(0, index_dtype(width)), *(chunk.indices for chunk in chunks)]),
-            collapse_iso(np.concatenate([np.zeros(0, np.float32), *(chunk.expanded_values() for chunk in chunks)])),
+            np.concatenate([np.zeros(0, index_dtype(width)), *(matrix.indices for matrix in matrices)]),
+            collapse_iso(np.concatenate([np.zeros(0, np.float32), *(matrix.expanded_values() for matrix in matrices)])),
         )
 
     @cached_property

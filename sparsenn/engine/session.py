@@ -298,9 +298,7 @@ class Session(Viewed):
             rows = self._read(inputs)
             size = self._compiled.batch_size(rows.count)
             report = layer_report(report_layers, len(self.network), rows.count, size)
-            result = run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
-            plan = with_inputs(result.plan, rows.count, rows.density)
-            return result if plan is result.plan else replace(result, plan=plan)
+            return run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
 
     def warm_up(self, rows: Inputs | int) -> Plan:
         """Compile and time kernels, and prepare all else that later calls with such rows would wait for.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeAlias
 
 from sparsenn.backends import Kernel, SparseKernel
@@ -181,7 +180,7 @@ def choice_of(records: Any) -> Choice | None:
             others = tuple((str(label), float(seconds)) for label, seconds in record["others"].items())
             seconds, (wins, runs, rows) = float(record["seconds"]), (int(record[name]) for name in COUNTS)
             words = (*(label for label, _ in others), *(name for *_, name in names))
-            are_times = all(0 < each < math.inf for each in (seconds, *(each for _, each in others)))
+            are_times = all(0 < each < inf for each in (seconds, *(each for _, each in others)))
             if not (names and are_times and all(map(str.isprintable, words)) and 0 <= wins <= runs and rows > 0):
                 return None
             key = WHOLE if record.get(WHOLE) else (int(record["first"]), int(record["last"]))
