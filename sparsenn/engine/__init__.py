@@ -1,4 +1,10 @@
-"""The engine: plan how to run a network, prepare it, and run it as often as you like."""
+"""The engine: plan how to run a network, prepare it, and run it as often as you like.
+
+Modules in the order of a first call: `session` takes a model and `options`; `compiled_network` has its network after
+all passes, and kernels that may run it; `inputs` reads rows, for which `choosing` and `measuring` find the `steps` of a
+`plan`; `weight_cache` and `bound_steps` make an `executable` of it; and `batches` runs rows through it, to outputs or a
+`result`. `plan_cache` stores all that is made for rows. Later `calls` on arrays like earlier ones skip the rest.
+"""
 
 from sparsenn.engine.calls import BoundCall
 from sparsenn.engine.options import Options

@@ -34,7 +34,6 @@ class RunContext(NamedTuple):
 
 QUIET = RunContext()  # the context of rows that are not counted, timed or checked
 
-
 BoundStep: TypeAlias = tuple[Callable[..., RowsLeft], Callable[..., Any] | None, SparseChain | None]
 """The functions of a step, and the chain that has buffers for rows.
 
@@ -130,10 +129,7 @@ def _dense_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> Bou
 
 
 def _dense_counts(plan: Plan, step: Step, inputs: Features, left: RowsLeft) -> list[LayerCounts]:
-    """Count a launch, of which only the last layer's outputs are known; wait for the device.
-
-    Where an output stands for several neurons, non-zeros are unknown.
-    """
+    """Count a launch, of which only the last layer's outputs are known; wait for the device."""
     backend, network, name = plan.backend, plan.merged.network, step.kernel.name
     with span("count, which waits for the device", "wait"):
         nonzeros = backend.count_nonzeros(left.features)  # type: ignore[arg-type]
@@ -148,8 +144,8 @@ def _dense_counts(plan: Plan, step: Step, inputs: Features, left: RowsLeft) -> l
         is_sparse = isinstance(inputs, CSR) and number == step.first
         edges.append(layer.outputs * (inputs.nnz if is_sparse else count * layer.inputs))  # type: ignore[union-attr]
     active = int(weights[nonzeros > 0].sum())
-    single = bool((plan.merged.copies[step.last - 1] == 1).all())
-    last = LayerCounts(name, nonzeros.size, active, int(nonzeros @ weights) if single else None, edges[-1])
+    is_known = bool((plan.merged.copies[step.last - 1] == 1).all())  # else outputs stand for several neurons
+    last = LayerCounts(name, nonzeros.size, active, int(nonzeros @ weights) if is_known else None, edges[-1])
     return [*(LayerCounts(name, nonzeros.size, None, None, done) for done in edges[:-1]), last]
 
 
@@ -158,6 +154,7 @@ def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
     layer, launch = plan.merged.network[step.first], launch_of(step.kernel, stack)
     if not isinstance(layer, PerPosition) or step.kernel.operation == WHOLE_OPERATION:
         return launch
+    positions, inputs = layer.positions, layer.layer.inputs
     if step.kernel.operation == SPARSE_OPERATION:  # none of the rows is dropped
         backend, chain = plan.backend, _chain(plan, step, stack, "dense", len(step.layers), deduplicates=False)
 
@@ -168,8 +165,8 @@ def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
 
     def run(features: Array) -> Array:
         rows = features.shape[0]
-        outputs = launch(features.reshape(rows * layer.positions, layer.layer.inputs))
-        return outputs.reshape(rows, layer.positions * outputs.shape[1])
+        outputs = launch(features.reshape(rows * positions, inputs))
+        return outputs.reshape(rows, positions * outputs.shape[1])
 
     return run
 

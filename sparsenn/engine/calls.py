@@ -20,11 +20,8 @@ from sparsenn.network import Network
 MAX_COPIED = 1 << 14
 """Numbers of inputs and outputs up to which copies take less time than ONNX Runtime's conversion of arrays."""
 
-ALIGNED = 16
-"""Numbers: arrays in memory that ONNX Runtime reads begin at multiples of this."""
-
-_ONLY = object()
-"""The name of the only array of a call without names."""
+ALIGNED = 16  # numbers: arrays in memory that ONNX Runtime reads begin at multiples of this
+_ONLY = object()  # the name of the only array of a call without names
 
 DirectCall: TypeAlias = Callable[[Any], Any]
 """A function of a call's inputs.
@@ -85,10 +82,7 @@ def direct_call(
 def _copying_call(
     foreign: ForeignNetwork, count: int, inputs: Sequence[_Input], limit: float | None, names: Collection[str] | None
 ) -> DirectCall:
-    """Return the function that copies few numbers to memory that ONNX Runtime reads, and results from where it writes.
-
-    It has as few steps as possible: a call with one row may take some microseconds.
-    """
+    """Return a function that copies few numbers to memory that ONNX Runtime reads, and results from where it writes."""
     sizes = [-(-prod(each[1]) // ALIGNED) * ALIGNED for each in inputs]
     numbers, bound, places = np.zeros(sum(sizes), np.float32), dict[str, Array](), list[tuple[Any, ...]]()
     for each, (name, shape), size, end in zip(inputs, foreign.inputs.items(), sizes, np.cumsum(sizes), strict=True):
@@ -100,6 +94,7 @@ def _copying_call(
     named_results = tuple(zip(names or (), results.values(), strict=False))
     matrix = None if names else next(iter(results.values())).reshape(count, -1)
 
+    # as few steps as possible: a call with one row may take some microseconds
     def call(inputs: Any) -> Any:
         arrays = {_ONLY: inputs} if type(inputs) is np.ndarray else inputs
         if type(arrays) is not dict or len(arrays) != len(places):

@@ -25,20 +25,9 @@ from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options, resolve_precision
 from sparsenn.engine.steps import Choice, Step, bucket_of_choice
 from sparsenn.errors import ResourceError, UsageError
-from sparsenn.layers import (
-    CombiningLayer,
-    Conv2d,
-    Flatten,
-    ForeignLayer,
-    ImageLayer,
-    Linear,
-    PerPosition,
-    Slice,
-    SoftmaxLayer,
-    SparseLinear,
-    connected_layer,
-    positions_of,
-)
+from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ForeignLayer, ImageLayer, Linear, Slice, SparseLinear
+from sparsenn.layers.per_position import connected_layer, positions_of
+from sparsenn.layers.softmax import SoftmaxLayer
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
@@ -55,7 +44,7 @@ SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, even
 LEADING_BITS = 3
 """Binary digits of a convolution's weights other than zero that count: layers of like numbers take as long."""
 
-ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)  # layers of images that GPUs compute in float64
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)  # layers of images that GPUs compute in float64
 
 Kernels: TypeAlias = dict[str, tuple[Any, ...]]
 """The kernels that may run a network's layers, by operation: of the precision that is asked for, then of float32."""
@@ -146,7 +135,8 @@ def _double_device(network: Network, options: Options) -> tuple[str, str]:
         raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; use device cpu or cuda")
     if not on_gpu:
         return "reference", PRECISIONS[0]
-    lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
+    images = [layer for layer in map(connected_layer, network) if isinstance(layer, ImageLayer)]
+    lacking = [layer.name for layer in images if not isinstance(layer, ON_GPU)]
     if lacking:
         raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; use device cpu")
     return device.replace("cuda", DOUBLE_DEVICE, 1), DOUBLE_PRECISION
@@ -304,10 +294,7 @@ def _limits(backend: Backend, options: Options) -> tuple[int, int]:
 
 
 def layer_key(network: Network, number: int) -> tuple[Any, ...]:
-    """Return what the time of a layer depends on, but for rows: sizes, and a sample of where sparse weights are.
-
-    Of a convolution, the number of weights that are left is rounded.
-    """
+    """Return what the time of a layer depends on, but for rows: sizes, and a sample of where sparse weights are."""
     layer = connected_layer(network[number])
     key: tuple[Any, ...] = type(layer).__name__, positions_of(network[number]), network.shapes[number + 1]
     if isinstance(layer, SparseLinear):

@@ -144,7 +144,7 @@ class Executable:
             guard = LoggingGuard(plan.compiled.overflow_guard, log.scan)
             return _outputs_of(plan, self.run(features, RunContext(watch=guard))), log.results
 
-        def outputs_of(inputs: Any) -> Array | None:
+        def outputs_of(inputs: Any) -> Any:
             if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
                 return None
             if not inputs.flags.c_contiguous or weights.replay(key) is not replay:
@@ -158,8 +158,7 @@ class Executable:
                     scans = list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
                     if not guard.approves(scans):
                         return None
-                outputs: Array = results[0]
-                return outputs
+                return results[0]
 
         return outputs_of
 
@@ -203,10 +202,7 @@ class Executable:
     def _run_step(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
-        """Run a step on the values that it reads, all of which have the rows that the previous step left.
-
-        Its own value is stored until its last consumer has run, and values without further consumers are dropped.
-        """
+        """Run a step on the values that it reads, all of which have the rows that the previous step left."""
         sources, value, is_copied, dead = self._flows[number]
         first, *others = [values[source] for source in sources]
         rows = bound[0](rows if first is rows.features else rows._replace(features=first), context, *others)
@@ -216,6 +212,7 @@ class Executable:
             used, all_rows = int(places.max()) + 1 if places.size else 0, cast(Any, rows.features)
             rows = RowsLeft(all_rows if used == all_rows.shape[0] else all_rows[:used], row_map, rows.dropped)
         features = rows.features
+        # stored until its last consumer has run
         values[value] = features.copy() if is_copied and not isinstance(features, CSR) else features
         for each in dead:
             del values[each]
@@ -290,17 +287,13 @@ def _outputs_of(plan: Plan, left: RowsLeft) -> Any:
 
 
 def _flows(plan: Plan) -> list[_Flow]:
-    """Return the flows of all steps.
-
-    A step reads the values that its layers read from outside: of layers that run as a stack that is one, of a
-    convolution and its sum both.
-    """
     network, flows, present = plan.network, list[_Flow](), {0}
     borrowed = set[int]()  # values in buffers of sparse layers, which later steps write over
     for step in plan.steps:
         node, kernel = network.nodes[step.first], step.kernel
         if kernel.operation == SPARSE_OPERATION or (isinstance(node.layer, Flatten) and node.sources[0] in borrowed):
             borrowed.add(step.last)
+        # a step reads what its layers read from outside: of a stack one value, of a convolution and its sum both
         sources = tuple(each for at in step.layers for each in network.nodes[at].sources if each <= step.first)
         if kernel.operation == WHOLE_OPERATION:
             sources = (0,)

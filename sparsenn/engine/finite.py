@@ -90,13 +90,10 @@ class OverflowGuard:
         self._has_warned = False
 
     def warn_of_underflow(self, first: int, last: int, inputs: float, outputs: float) -> None:
-        """Warn, once for the network, where all outputs of layers lie below half precision's normal numbers.
-
-        Outputs that are all zero may be correct, as those of a ReLU are; they are not where weights are so small that
-        half precision can hold none of the layer's outputs.
-        """
+        """Warn, once for the network, where all outputs of layers lie below half precision's normal numbers."""
         if self._has_warned or not inputs or outputs >= _HALF_SMALLEST:
             return
+        # zeros may be correct, as a ReLU's are, but not where weights are so small that half precision holds no output
         if not outputs:
             bounds = self.bounds_of(first)
             possible = float((inputs * bounds.exact_sums + bounds.bias).max())
@@ -154,11 +151,9 @@ class BatchGuard:
         return last if isinstance(kernel, ConvolutionKernel) else self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN.
-
-        Sums, products and normalised numbers of float16 rows are such outputs, too.
-        """
+        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN."""
         rounds, layer = kernel.precision == HALF_PRECISION, self._overflow_guard.network[first]
+        # sums, products and normalised numbers of float16 rows are such outputs, too
         if rounds or (_is_half(features) and isinstance(layer, Add | LayerNorm | Multiply)):
             inputs = self._largest if rounds else None
             self._largest, finite = self._scan(features)
@@ -176,14 +171,12 @@ class BatchGuard:
             self._largest = None
 
     def _end(self, first: int, last: int, largest: float) -> int:
-        """Return the layer that a launch must end before, so that none of its hidden values can leave the range.
-
-        The largest input is rounded up to a power of two: kernels are compiled for the layers that they run at a time,
-        and batches that differ little should have the same layers.
-        """
+        """Return the layer that a launch must end before, so that none of its hidden values can leave the range."""
         bounds_of = self._overflow_guard.bounds_of
         if last == first + 1 or not all(bounds_of(number).representable for number in range(first, last)):
             return last  # kernels refuse weights beyond the range, and name the layer
+        # to a power of two, as kernels are compiled for the layers that they run at a time: batches that differ little
+        # should have the same layers
         size = 2.0 ** math.ceil(math.log2(largest)) if largest else 0.0
         for number in range(first, last - 1):
             size = bounds_of(number).outputs(size)

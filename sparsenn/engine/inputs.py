@@ -91,13 +91,11 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
 
 
 def _with_sign(inputs: Any) -> Any:
-    """Return a PyTorch tensor whose memory holds its numbers, sign included; anything else as it is.
-
-    PyTorch exports the memory of a tensor with the negative bit, and of subclasses that store their numbers elsewhere.
-    """
+    """Return a PyTorch tensor whose memory holds its numbers, sign included; anything else as it is."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(inputs, torch.Tensor):
         return inputs
+    # PyTorch exports the memory of tensors with the negative bit, and of subclasses that store their numbers elsewhere
     if type(inputs).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise InputError(f"the inputs are {kind_of(inputs)}, whose memory cannot be read; give a plain torch.Tensor")
     if torch.autograd.forward_ad.unpack_dual(inputs).tangent is not None:
@@ -252,7 +250,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
     """Return the number of rows of inputs whose numbers, in row-major order, are the network's; 0 for all others."""
     names, arrays = network.named_inputs or {}, inputs if isinstance(inputs, dict) else {"": inputs}
-    if (arrays.keys() != names.keys() or not names) if arrays is inputs else len(names) > 1:
+    if (arrays.keys() != names.keys()) if arrays is inputs else len(names) > 1:
         return 0
     counts = set()
     for name, array in arrays.items():

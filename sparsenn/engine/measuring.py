@@ -64,11 +64,9 @@ MAX_RANDOM_VALUES = 1 << 25  # random numbers that a segment is timed on, at mos
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
-    """Return the segments for which more than one alternative may be the fastest.
-
-    None for float16 rows that have to become float32, as kernels of a segment take no others.
-    """
+    """Return the segments for which more than one alternative may be the fastest."""
     segments = segments_of(compiled, rows)
+    # rows of float16 that have to become float32 are not timed: kernels of a segment take no others
     if rows.form == "half" and not all(any(one.takes_half for one in segment) for segment in segments):
         return []
     return [segment for segment in segments if len(close_alternatives(segment, rows)) > 1]
@@ -95,7 +93,7 @@ class Sample:
         return tuple(one for one in close if sum(prepared_bytes(self.compiled, *one)) <= free) or close
 
     @contextmanager
-    def apart(self, segment: Segment) -> Iterator[tuple[Sample, Sequence[Alternative]]]:
+    def apart(self, segment: Segment) -> Iterator[tuple[Sample, Segment]]:
         """Make the layers of a segment a network of their own, whose weights are dropped afterwards."""
         compiled, (first, last) = self.compiled, segment[0].layers
         network, rows, features = compiled.merged.network, self.rows, self.features
@@ -110,14 +108,11 @@ class Sample:
         fitting = replace(self, rows=rows).fitting(segment)
         with closing(WeightCache(compiled.backend)) as weights:
             own = Sample(part, rows, features, weights)
-            yield own, [one.moved(-first) for one in fitting]
+            yield own, tuple(one.moved(-first) for one in fitting)
 
 
 def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
-    """Time the close alternatives of segments, then ONNX Runtime where it may run the whole network.
-
-    The fastest are returned; weights that only others read are dropped.
-    """
+    """Time the close alternatives of segments, then ONNX Runtime where it may run all layers; return the fastest."""
     compiled, network = sample.compiled, sample.compiled.merged.network
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
@@ -152,10 +147,7 @@ def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
 
 
 def _beside_whole(sample: Sample, own: Alternative, whole: Alternative) -> Measured | None:
-    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network.
-
-    The steps have to be faster in most rounds: else the calls are as fast as in the program that the network is from.
-    """
+    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
     compiled, weights, inputs = sample.compiled, sample.weights, cast(Any, sample.features)
     if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
@@ -173,6 +165,7 @@ def _beside_whole(sample: Sample, own: Alternative, whole: Alternative) -> Measu
             clear = SLOWER if most > LONG_SECONDS else HOPELESS
             if most > clear * least or most > VERY_LONG_SECONDS or (number >= 2 and most > LONG_SECONDS):
                 break
+        # steps have to be faster in most rounds: else calls are as fast as in the program that the network is from
         fastest, measured = _fastest(whole, times)
         measured = replace(measured, rows=count)
     weights.retain(known, fastest)
@@ -217,10 +210,7 @@ def _rehearse_apart(segments: Iterable[Segment], sample: Sample) -> None:
 
 
 def telling_rows(compiled: CompiledNetwork, features: Features) -> Features | None:
-    """Return rows for times that hold for others: random ones where dense rows are zero or equal.
-
-    None where they hold NaN, and for sparse rows without entries.
-    """
+    """Return rows for times that hold for others, random in place of zero or equal ones; None for NaN or no entries."""
     if isinstance(features, CSR):
         return features if features.nnz else None
     largest, finite = compiled.backend.largest_number(features)
@@ -238,13 +228,8 @@ def _random_rows(count: int, width: int) -> Array:
     return np.resize(block, (count, width))
 
 
-def _measured(
-    sample: Sample, alternatives: Sequence[Alternative], repeats: int, least_seconds: float = 0.0
-) -> Measured:
-    """Time alternatives one after the other, again and again, and return the fastest; the first if memory holds none.
-
-    Those that skip rows come first: others are not prepared where even half of their prior is longer.
-    """
+def _measured(sample: Sample, alternatives: Segment, repeats: int, least_seconds: float = 0.0) -> Measured:
+    """Time alternatives one after the other, again and again; return the fastest, or the first if memory holds none."""
     queue, features, known = sample.compiled.backend.queue, sample.features, sample.weights.keys
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
@@ -267,6 +252,7 @@ def _measured(
     def least() -> float:
         return min(map(min, times.values()), default=math.inf)
 
+    # those that skip rows come first: others are not prepared where even half of their prior is longer
     for skips in (True, False):
         ready: dict[Alternative, Executable] = {}
         limit = math.inf if skips else CLOSE * least()

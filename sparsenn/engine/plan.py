@@ -215,12 +215,10 @@ def _planned_again(
 
 
 def plan_for(compiled: CompiledNetwork, inputs: int, density: float | None, form: str, size: int | None = None) -> Plan:
-    """Decide how a number of inputs is run; errors are those of `sparsenn.plan`.
-
-    All inputs, not the `size` that go through the network together, decide on the kernels.
-    """
+    """Decide how a number of inputs is run, `size` at a time; errors are those of `sparsenn.plan`."""
     start = time.perf_counter()
     size = compiled.batch_size(inputs) if size is None else size
+    # all inputs, not those that go through the network together, decide on the kernels
     rows = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
     steps, streams, preparing = _fit_steps(compiled, rows)
     seconds = compiled.seconds + time.perf_counter() - start
@@ -304,10 +302,8 @@ def _some_layers(network: Network, step: Step, first: int, last: int) -> tuple[S
 
 @lru_cache(maxsize=256)
 def bucket(rows: int) -> int:
-    """Return the number of rows that steps are prepared for: rounded up, in four steps to each power of two.
-
-    Prepared steps serve any smaller number of rows, and buffers are larger by a quarter at most.
-    """
+    """Return the number of rows that steps are prepared for: rounded up, in four steps to each power of two."""
+    # prepared steps serve any smaller number of rows, and buffers are larger by a quarter at most
     if rows <= 8:
         return max(1, rows)
     step = 1 << max(0, (rows - 1).bit_length() - 3)

@@ -26,7 +26,6 @@ from sparsenn.runtime import choices
 from sparsenn.runtime.spans import watchers
 
 MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
-
 MAX_CALLS = 256  # shapes and types of arrays for which a function of their own is cached
 
 
@@ -84,10 +83,7 @@ class PlanCache:
         self.calls[key] = call
 
     def settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
-
-        The cached function does not refer to the cache, so that it is freed with the session.
-        """
+        """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed."""
         source, rows, plan, names = inputs.source, inputs.rows, executable.plan, self.compiled.network.named_outputs
         if plan.streams or self.backend.doubles:
             return
@@ -107,6 +103,7 @@ class PlanCache:
         if call is None or key is None:
             return
 
+        # as all cached functions, without a reference to the cache, which is freed with the session
         def by_name(inputs: Any) -> dict[str, Any] | None:
             outputs = call(inputs)
             return None if outputs is None else cut_columns(names, outputs)
@@ -127,7 +124,7 @@ class PlanCache:
 
         None where no chain awaits the check, and rows have to be uploaded, which checks them as well.
         """
-        executable = self._executables.get(_key("iso", inputs.total, size))
+        executable = self._executables.get(("iso", bucket(inputs.total), bucket(size)))
         if executable is None or len(executable.plan.steps) != 1 or self.form_of(inputs) != "iso":
             return None
         kernel, rows = executable.plan.steps[0].kernel, inputs.slice(first, last)
@@ -189,7 +186,7 @@ class PlanCache:
         """Return the executable of a plan, cached in place of those that were used least recently."""
         while len(self._executables) >= MAX_EXECUTABLES:
             self._drop({next(iter(self._executables))})
-        key = _key(plan.rows.form, plan.inputs, plan.rows.count)
+        key = plan.rows.form, bucket(plan.inputs), bucket(plan.rows.count)
         self._executables[key] = Executable(plan, self.weights)
         return self._executables[key]
 
@@ -204,7 +201,7 @@ class PlanCache:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""
         if inputs.is_sparse:
             self._forms[form_of_features(inputs.rows)] = form
-        key = _key(form, inputs.total, size)
+        key = form, bucket(inputs.total), bucket(size)
         executable = self._executables.get(key)
         if executable is None:
             density = self._densities.setdefault(form, inputs.density)
@@ -236,10 +233,6 @@ class PlanCache:
         self._last_call = no_outputs
         for key in keys:
             self.weights.drop_replays(self._executables.pop(key).key)
-
-
-def _key(form: str, count: int, size: int) -> tuple[str, int, int]:
-    return form, bucket(count), bucket(size)
 
 
 def form_of_features(features: Features | SparseRows) -> str:

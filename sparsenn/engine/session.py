@@ -129,10 +129,7 @@ class Session(Viewed):
 
     @classmethod
     def _anew(cls, network: Network, options: Options, in_order: bool = False) -> Session:
-        """Return a session of options that are checked anew.
-
-        In order, its outputs have the bits of all others of such machines, whatever each measures.
-        """
+        """Return a session of options, checked anew; `in_order`, with the bits of sessions elsewhere."""
         return cls._of(CompiledNetwork.of(network, replace(options), in_order))
 
     @classmethod

@@ -93,7 +93,7 @@ class WeightCache:
         else:
             self._forget_ahead()
             stack = _prepare(plan.compiled, step)
-        self._store(plan.compiled, step, stack)
+        self._cached[_key(step)] = stack, sum(prepared_bytes(plan.compiled, step))
         if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
             with held_signals():
                 if self._worker is None:
@@ -107,11 +107,8 @@ class WeightCache:
             wait([self._ahead[1]])  # one thread prepares at a time
         key = _key(step)
         if key not in self._cached:
-            self._store(compiled, step, _prepare(compiled, step))
+            self._cached[key] = _prepare(compiled, step), sum(prepared_bytes(compiled, step))
         return self._cached[key][0]
-
-    def _store(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
-        self._cached[_key(step)] = stack, sum(prepared_bytes(compiled, step))
 
     @property
     def keys(self) -> frozenset[tuple[Any, ...]]:
