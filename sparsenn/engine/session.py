@@ -293,7 +293,7 @@ class Session(Viewed):
             refuse_earlier(self._cache.watch)
             timer, self._unspent = Timer(*self._unspent), ()
             rows = self._read(inputs)
-            size = self._compiled.batch_size(rows.count)
+            size = self._cache.batch_size(rows.count)
             report = layer_report(report_layers, len(self.network), rows.count, size)
             return run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
 
@@ -398,7 +398,7 @@ class Session(Viewed):
         """Run rows `first` to `last`, at most `size` at a time; the result's categories are counted from `first`."""
         with self._exclusive("run"):
             timer = Timer()
-            size = min(size, self._compiled.batch_size(rows.count))
+            size = min(size, self._cache.batch_size(rows.count))
             result = run_rows(self._cache, rows, first, last, size, counted, timer, report)
             self.backend.queue.wait()  # other threads read the surviving rows on the device
             return replace(result, seconds=timer.seconds())

@@ -82,6 +82,9 @@ def test_a_batch_is_cut_to_what_fits_or_in_half(network, inputs, fitting, taken,
     assert counted(found) == counted(expected)
     assert found.notes == (f"There was not enough memory for 100 samples at a time; {taken} were used.",)
     assert expected.notes == ()
+    later = tight.run(inputs)
+    assert_same(later, expected)
+    assert (sizes_of(later), later.notes) == (sizes_of(found), ()), "what did not fit once is not tried again"
 
 
 @pytest.mark.parametrize("kernel", ["panel", "scipy"])
