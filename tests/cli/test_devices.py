@@ -12,6 +12,7 @@ from typer.testing import Result
 
 from sparsenn import Linear, Network, write_model
 from sparsenn.distributed import devices as devices_module
+from sparsenn.errors import DeviceError
 from sparsenn.io import Dataset
 from sparsenn.io.challenge.tsv import read_categories
 from sparsenn.io.hdf5.reading import opened
@@ -62,6 +63,18 @@ def test_a_model_takes_devices(run: Run, rng: np.random.Generator, three: None, 
         done = run("predict", tmp_path / "m.h5", *given, *options)
         assert done.exit_code == 0, done.output
     assert (tmp_path / "one.npy").read_bytes() == (tmp_path / "three.npy").read_bytes()
+
+
+def test_without_a_gpu_all_devices_are_refused_with_the_option_to_use(
+    run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise DeviceError("CUDA finds no NVIDIA GPU; check nvidia-smi, or use --device cpu")
+
+    monkeypatch.setattr(devices_module, "gpus", none)
+    done = run("infer", problem, "--devices", "all")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.endswith("or use --devices cpu\n")
 
 
 @pytest.mark.parametrize(
