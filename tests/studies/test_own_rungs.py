@@ -122,8 +122,9 @@ class TestEmulated:
             ("float sum = 0;", "float sum = 0; if (threadIdx.x) __syncwarp();", "warp|miss|barrier"),
             ("float sum", "float some", r"own.cu:\d+:\d+: error: .sum."),
             ("__global__", "", "no kernel"),
+            ("void gemm", "void product", "no kernel called gemm"),  # a GPU would not find it either
         ],
-        ids=["wrong", "outside", "divergent", "does not compile", "no kernel"],
+        ids=["wrong", "outside", "divergent", "does not compile", "no kernel", "another name"],
     )
     def test_faults(self, old: str, new: str, message: str | None, tmp_path: Path) -> None:
         assert old in KERNEL

@@ -185,12 +185,12 @@ def _unstored(depends_on: Sequence[str], make: Callable[[], bytes]) -> bytes:
 
 
 @cache
-def emulated_kernel(text: str, defines: tuple[tuple[str, int | str], ...]) -> EmulatedKernel:
-    """Compile the first kernel of a source, whose includes are in their places already."""
+def emulated_kernel(text: str, defines: tuple[tuple[str, int | str], ...], name: str) -> EmulatedKernel:
+    """Compile a kernel of a source, whose includes are in their places already."""
     if shutil.which("g++") is None:
         raise UsageError("emulating a kernel takes g++; install it")
     announce_compilation()
-    program = host_program(f'#include "emulation_warps.h"\n{text}')
+    program = host_program(f'#include "emulation_warps.h"\n{text}', name)
     return EmulatedKernel(loaded(compiled_library(program, [f"-D{name}={value}" for name, value in defines])))
 
 
@@ -207,7 +207,8 @@ def host_program(text: str, name: str = r"\w+") -> str:
     text = _STATIC.sub(r"\1static ", _with_stand_ins(text))
     found = re.search(_SIGNATURE.format(name=name), text)
     if found is None:
-        raise UsageError('the source has no kernel; it begins with extern "C" __global__ void')
+        called = "" if name == r"\w+" else f" called {name}"
+        raise UsageError(f'the source has no kernel{called}; it begins with extern "C" __global__ void')
     kernel, parameters = found[1], " ".join(found[2].replace("__restrict__", "").split())
     names = [re.split(r"[\s*]+", parameter.strip())[-1] for parameter in parameters.split(",")]
     return text + (

@@ -52,7 +52,7 @@ def _launch(
     (rows, depth), columns = a.shape, b.shape[1]
     product = np.full((rows, columns), np.nan, np.float32)
     sizes = np.int32(rows), np.int32(columns), np.int32(depth)
-    kernel = emulated_kernel(source_text(source), defines)
+    kernel = emulated_kernel(source_text(source), defines, "gemm")
     kernel.launch_apart(plain.blocks_of(rows, columns, tile, threads), threads, product, *sizes, a, b)
     return product
 
