@@ -297,13 +297,15 @@ class Session(Viewed):
             report = layer_report(report_layers, len(self.network), rows.count, size)
             return run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
 
-    def warm_up(self, rows: Inputs | int) -> Plan:
+    def warm_up(self, rows: Inputs | int, *, progress: ProgressOption = silent) -> Plan:
         """Compile and time kernels, and prepare all else that later calls with such rows would wait for.
 
         Parameters
         ----------
         rows : int, or inputs as `__call__` takes them
             A number of dense rows, random ones; or rows like those to come, on which kernels are timed.
+        progress : callable or bool, optional
+            As `run` takes it: True also writes to a log that kernels are compiled. By default, no bars are shown.
 
         Returns
         -------
@@ -312,7 +314,7 @@ class Session(Viewed):
         """
         if isinstance(rows, int):
             rows = np.random.default_rng(0).random((size(rows, "rows"), self.network.inputs), np.float32)
-        plan = self.run(rows, progress=silent).plan
+        plan = self.run(rows, progress=progress).plan
         for _ in range(CALLS_UNTIL_READY):
             self(rows)
         self.check()

@@ -76,6 +76,12 @@ def test_a_warm_up_with_rows(deep, rng):
         session.warm_up(0)
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_warm_up_writes_to_a_log_if_asked_to(deep, progress, capsys):
+    Session(deep, device="cpu").warm_up(3, progress=progress)
+    assert ("layers: " in capsys.readouterr().err) == progress
+
+
 # ---- Rows of any number and type ---------------------------------------------------------------------------------
 
 
