@@ -252,7 +252,7 @@ def _predict_table(
         try:
             done = predict_table(model, rows, output, progress=report, **how)
         except ShapeError as error:
-            raise ShapeError(f"{rows} does not fit {path}: {error}") from error
+            raise ShapeError(f"{rows} does not fit {path}: {str(error).removeprefix(f'{rows}: ')}") from error
         seconds = time.perf_counter() - start
     screen.print(table_summary(path.name, model.network, rows.name, done.rows, done.notes, seconds))
     if done.table is not None:

@@ -302,4 +302,5 @@ def test_a_column_too_many_is_no_label(run: Run, folder: Path, rows: np.ndarray)
                 in done.stderr
             )
             assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+            assert done.stderr.count(name) == 1
             assert not out.exists()
