@@ -57,10 +57,13 @@ def _answers(result: LadderResult) -> Table:
 
 
 def _times(result: LadderResult, roofs: Roofs) -> str:
+    above = any((result.floor_share(rung) or 0) > 1 for rung in result.rungs)
     return (
         f"Medians and interquartile ranges of {result.runs} runs. Floor: {milliseconds(result.floor_seconds)} ms, for "
         f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
         f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
+        + " Above 100 %: caches hold what is read, or the device was busy when it was measured; "
+        "kernels roofline --measure measures it anew." * above
     )
 
 

@@ -55,6 +55,11 @@ def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: Lad
     assert caption.endswith("Left out, because 4 columns are too few: wide, long. Left out, because 4 is even: odd.")
 
 
+def test_caption_explains_a_rung_that_is_faster_than_the_floor(result: LadderResult) -> None:
+    assert "Above 100 %" not in str(ladder_table(result).caption)
+    assert "Above 100 %" in str(ladder_table(replace(result, floor_seconds=0.003)).caption)
+
+
 def test_record_is_json_and_holds_what_is_derived(result: LadderResult) -> None:
     record = json.loads(to_json(ladder_record(result)))
     naive, quick, broken = record["rungs"]
