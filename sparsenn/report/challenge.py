@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
-from sparsenn.report.quantities import count
+from sparsenn.report.quantities import count, significant
 from sparsenn.report.records import origin_record
 from sparsenn.report.summary import inputs_note
 from sparsenn.studies.challenge import ChallengeResult
@@ -92,10 +92,10 @@ def _rows(results: Sequence[ChallengeResult]) -> list[list[str]]:
             count(result.inputs),
             count(result.edges),
             "on" if run.savings else "off",
-            f"{run.cold:.3g}",
-            f"{result.rate(run.cold) / 1e12:.3g}",
-            f"{run.seconds:.3g}",
-            f"{result.rate(run.seconds) / 1e12:.3g}",
+            significant(run.cold),
+            significant(result.rate(run.cold) / 1e12),
+            significant(run.seconds),
+            significant(result.rate(run.seconds) / 1e12),
             {True: "yes", False: "NO", None: "–"}[run.verified],
         ]
         for result in results

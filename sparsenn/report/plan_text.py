@@ -13,6 +13,7 @@ from sparsenn.engine import Plan
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice
 from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
+from sparsenn.report.quantities import duration
 from sparsenn.runtime.memory import shown_bytes
 
 
@@ -23,10 +24,6 @@ def plan_text(plan: Plan) -> str:
     if plan.options.reproducible:
         sentences.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
     return " ".join(filter(None, sentences))
-
-
-def _shown_seconds(seconds: float) -> str:
-    return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
 def _compiled(plan: Plan) -> str:
@@ -54,8 +51,8 @@ def _whole(plan: Plan) -> str | None:
         return None
     (_, seconds), *_ = whole.others
     return (
-        f"All layers are measured to take {_shown_seconds(whole.seconds)}; ONNX Runtime, for the whole network, "
-        f"{_shown_seconds(seconds)}."
+        f"All layers are measured to take {duration(whole.seconds)}; ONNX Runtime, for the whole network, "
+        f"{duration(seconds)}."
     )
 
 
@@ -77,7 +74,7 @@ def _kernels(plan: Plan) -> list[str]:
         what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
         known = [step.seconds for step in steps if step.seconds is not None]
         measured = "measured" if all(step.is_measured for step in steps) else "estimated"
-        estimate = f"{measured} to take {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        estimate = f"{measured} to take {duration(sum(known))}" if len(known) == len(steps) else ""
         sentences.append(f"{'; '.join(filter(None, (what, reason, estimate)))}.")
     if others:
         layers = ", ".join(f"{name} ({', '.join(numbers)})" for name, numbers in others.items())
@@ -123,7 +120,7 @@ def _weights(plan: Plan) -> str:
     limit = shown_bytes(plan.compiled.weight_memory)
     return (
         f"Weights are prepared{parts}, again for each batch, as they take more than the weight memory of {limit}; "
-        f"estimated to take {_shown_seconds(plan.preparing)} a batch."
+        f"estimated to take {duration(plan.preparing)} a batch."
     )
 
 

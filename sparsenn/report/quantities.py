@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """Return a time in ms with three significant digits, without the unit; a dash for None."""
-    return "–" if seconds is None else _significant(1e3 * seconds)
+    return "–" if seconds is None else significant(1e3 * seconds)
 
 
 def rate(edges_per_second: float) -> str:
@@ -30,7 +30,7 @@ def rate(edges_per_second: float) -> str:
 
 def percentage(part: float, whole: float) -> str:
     """Return what `part` is of `whole` in per cent, with three significant digits; n/a where `whole` is 0."""
-    return f"{_significant(100 * part / whole)} %" if whole else "n/a"
+    return f"{significant(100 * part / whole)} %" if whole else "n/a"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
@@ -38,13 +38,13 @@ def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
         return "n/a"
     for scale, unit in units:
         if abs(value) >= scale:
-            return f"{_significant(value / scale)} {unit}"
+            return f"{significant(value / scale)} {unit}"
     scale, unit = units[-1]
-    return f"{_significant(value / scale)} {unit}"
+    return f"{significant(value / scale)} {unit}"
 
 
-def _significant(value: float) -> str:
-    """Three significant digits; all digits of the whole part; never an exponent above 0.001."""
+def significant(value: float) -> str:
+    """Return three significant digits; all digits of the whole part; never an exponent above 0.001."""
     if value == 0:
         return "0"
     if abs(value) < 1e-3:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
-from sparsenn.report.quantities import count, milliseconds
+from sparsenn.report.quantities import count, milliseconds, significant
 from sparsenn.report.tables import fact_table
 from sparsenn.studies.measure import MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import MEMORY, SHARED, Prediction, RooflineResult
@@ -102,11 +102,11 @@ def _cells(result: RooflineResult, rung: RungResult, prediction: Prediction) -> 
         prediction.model,
         count(prediction.bytes),
         count(prediction.operations),
-        f"{prediction.intensity:,.3g}",
+        significant(prediction.intensity),
         milliseconds(prediction.seconds),
         milliseconds(rung.seconds) if rung.correct else "wrong",
-        "–" if not rung.seconds or not prediction.seconds else f"{rung.seconds / prediction.seconds:,.3g}",
-        "–" if not rate else f"{rate / 1e9:,.4g}",
+        "–" if not rung.seconds or not prediction.seconds else significant(rung.seconds / prediction.seconds),
+        "–" if not rate else significant(rate / 1e9),
         prediction.bound,
     )
 

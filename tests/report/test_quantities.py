@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sparsenn.report.quantities import count, duration, percentage, rate
+from sparsenn.report.quantities import count, duration, percentage, rate, significant
 
 
 def test_count_groups_thousands() -> None:
@@ -46,6 +46,10 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_rate(edges_per_second: float, text: str) -> None:
     assert rate(edges_per_second) == text
+
+
+def test_three_digits_without_a_unit() -> None:
+    assert [significant(value) for value in (0.002, 0.0305, 2, 7200)] == ["0.00200", "0.0305", "2.00", "7,200"]
 
 
 def test_percentage() -> None:

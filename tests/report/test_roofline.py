@@ -52,7 +52,7 @@ def test_table_has_prediction_and_measurement_side_by_side(result: RooflineResul
     text = shown(roofline_table(result))
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
     assert cells == [
-        ["naive", "naive", "12,000,000,000", "60,000,000,000", "5", "2.00", "4.00", "2", "1.5e+04", "L2"],
+        ["naive", "naive", "12,000,000,000", "60,000,000,000", "5.00", "2.00", "4.00", "2.00", "15,000", "L2"],
         ["broken", "compulsory", "400,000,000", "60,000,000,000", "150", "0.100", "wrong", "–", "–", "memory"],
     ]
     caption = " ".join(text.split())
