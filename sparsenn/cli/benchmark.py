@@ -77,8 +77,8 @@ def benchmark(
                 precision=precision,
                 kernel=kernel,
             )
-        console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(name, result))
+        console(sys.stderr if json == STDOUT else sys.stdout).print(benchmark_table(name, found, result))
         if json is not None:
-            write_document(json, to_json(benchmark_record(name, result)))
+            write_document(json, to_json(benchmark_record(name, found, result)))
         if report is not None:
             write_document(report, benchmark_page(name, found, result))

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.model import Model
+from sparsenn.model import PRUNED, Model
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.page import bars_part, facts_part, machine_part, page, table_part
@@ -17,7 +17,7 @@ from sparsenn.report.tables import fact_table
 from sparsenn.studies.benchmark import OURS, BenchmarkResult
 
 
-def benchmark_table(name: str, result: BenchmarkResult) -> Table:
+def benchmark_table(name: str, model: Model, result: BenchmarkResult) -> Table:
     """Return the table of a benchmark: a line for each number of rows and each engine, in 80 columns."""
     caption = (
         f"Warm calls, until the answer is available; {OURS} multiplies in {result.precision}. A peer's outputs are "
@@ -25,6 +25,8 @@ def benchmark_table(name: str, result: BenchmarkResult) -> Table:
         "computes."
     )
     caption += "".join(f" Left out: {peer}, because {reason}." for peer, reason in result.left_out)
+    if PRUNED in model.provenance:
+        caption += f" Pruned: {model.provenance[PRUNED]}."
     title = f"{printable(name)} on {result.device}"
     table = FittedTable(title=title, caption=printable(caption))
     table.add_numbers("samples")
@@ -44,11 +46,12 @@ def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     return table
 
 
-def benchmark_record(name: str, result: BenchmarkResult) -> dict[str, Any]:
+def benchmark_record(name: str, model: Model, result: BenchmarkResult) -> dict[str, Any]:
     """Return a benchmark for JSON; times are in seconds."""
     calls = [asdict(call) | {"rows_per_second": call.rows_per_second} for call in result.calls]
     return {
         "model": name,
+        "provenance": dict(model.provenance),
         "device": result.device,
         "precision": result.precision,
         "allowed_error": result.allowed,
@@ -60,7 +63,7 @@ def benchmark_record(name: str, result: BenchmarkResult) -> dict[str, Any]:
 def benchmark_page(name: str, model: Model, result: BenchmarkResult) -> str:
     """Return the page of a benchmark: times beside those of peers, as pictures and as a table, and the machine."""
     pictures = [
-        bars_part(f"median of {count(rows)} samples (ms)", [(call.way, 1e3 * call.median) for call in calls])
+        bars_part(f"samples per call: {count(rows)}; median in ms", [(call.way, 1e3 * call.median) for call in calls])
         for rows in dict.fromkeys(call.rows for call in result.calls)
         for calls in [[call for call in result.calls if call.rows == rows]]
     ]
@@ -76,6 +79,6 @@ def benchmark_page(name: str, model: Model, result: BenchmarkResult) -> str:
     return page(
         f"Benchmark of {name}",
         ("Summary", [facts_part(facts)]),
-        ("Times", [*pictures, table_part(benchmark_table(name, result))]),
+        ("Times", [*pictures, table_part(benchmark_table(name, model, result))]),
         ("Machine", [machine_part()]),
     )

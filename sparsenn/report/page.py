@@ -18,7 +18,7 @@ from sparsenn.printable import printable
 from sparsenn.report.fitting import NOTHING
 from sparsenn.report.inference import model_layer_table, model_summary
 from sparsenn.report.planned import plan_table
-from sparsenn.report.quantities import duration
+from sparsenn.report.quantities import duration, significant
 from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
@@ -37,6 +37,8 @@ _PAGE = """<!DOCTYPE html>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }}
 caption, figcaption, footer {{ text-align: left; color: var(--soft); }}
+caption {{ max-width: calc(100vw - 2rem); }}
+figure {{ margin: 1rem 0; }}
 th, td {{ padding: .2rem .75rem; border-bottom: 1px solid var(--soft); text-align: left; }}
 .number {{ text-align: right; white-space: nowrap; }}
 svg rect {{ fill: var(--bar); }}
@@ -51,6 +53,9 @@ svg rect {{ fill: var(--bar); }}
 
 # of a picture, in its own units
 _WIDTH, _HEIGHT = 720, 140
+
+_NAMED_BARS = 4
+"""Bars of a picture whose names and values stand under it; those of more are shown under the mouse alone."""
 
 
 def inference_page(
@@ -107,7 +112,7 @@ def table_part(table: Table) -> str:
     lines = (
         "".join(f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(cells, kinds, strict=True)) for cells in rows
     )
-    caption = " ".join(_text(part) for part in (table.title, table.caption) if part)
+    caption = "<br>".join(_text(part) for part in (table.title, table.caption) if part)
     body = "\n".join(f"<tr>{line}</tr>" for line in ("".join(headings), *lines))
     return f"<table>\n<caption>{caption}</caption>\n{body}\n</table>"
 
@@ -123,15 +128,19 @@ def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
 
 
 def bars_part(title: str, bars: Sequence[tuple[str, float]]) -> str:
-    """Return a picture with a bar for each name, which is shown with its value under the mouse."""
+    """Return a picture with a bar for each name, which is shown with its value under the mouse; of few, also below."""
     longest = max(bars, key=lambda bar: bar[1], default=("none", 0.0))
     step, most = _WIDTH / max(1, len(bars)), longest[1] or 1.0
     drawn = "\n".join(
         f'<rect x="{number * step:.1f}" y="{_HEIGHT * (1 - value / most):.1f}" width="{min(0.8 * step, 60.0):.1f}" '
-        f'height="{_HEIGHT * value / most:.1f}"><title>{_text(name)}: {value:,.4g}</title></rect>'
+        f'height="{_HEIGHT * value / most:.1f}"><title>{_text(name)}: {significant(value)}</title></rect>'
         for number, (name, value) in enumerate(bars)
     )
-    label = f"{_text(title)}: {len(bars)} bars, the longest {_text(longest[0])} with {longest[1]:,.4g}"
+    if len(bars) <= _NAMED_BARS:
+        named = ", ".join(f"{_text(name)}: {significant(value)}" for name, value in bars)
+        label = f"{_text(title)}, from left to right: {named}"
+    else:
+        label = f"{_text(title)}: {len(bars)} bars, the longest {_text(longest[0])} with {significant(longest[1])}"
     picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">\n{drawn}\n</svg>'
     return f"<figure>\n{picture}\n<figcaption>{label}</figcaption>\n</figure>"
 

@@ -46,6 +46,15 @@ def test_json_alone(run: Run, model: Path, tmp_path: Path) -> None:
     assert call["median"] <= call["p95"] <= call["p99"]
 
 
+def test_a_pruned_model_is_said_to_be(run: Run, model: Path, tmp_path: Path) -> None:
+    files = ("--json", tmp_path / "bench.json", "--report", tmp_path / "bench.html")
+    done = run("benchmark", model, "--rows", "2", "--against", "none", "--prune", 0.5, *files, *QUICK)
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "bench.json").read_text())
+    shown = done.stdout, record["provenance"]["pruned"], (tmp_path / "bench.html").read_text()
+    assert all("loses accuracy" in " ".join(text.split()) for text in shown)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

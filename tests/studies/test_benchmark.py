@@ -12,6 +12,7 @@ from sparsenn import (
     Flatten,
     Identity,
     Linear,
+    Model,
     Network,
     Node,
     ReLU,
@@ -78,7 +79,7 @@ def test_ways_are_timed_for_each_number_of_rows(network: Network) -> None:
     assert result.ours(50).kernels
     assert not result.left_out
     assert done[-1] == ("ways timed", 4, 4)
-    record = benchmark_record("m.h5", result)
+    record = benchmark_record("m.h5", Model(network), result)
     assert [call["way"] for call in record["calls"]] == [OURS, "scipy"] * 2
 
 
@@ -95,7 +96,7 @@ def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, m
     assert reasons["onnxruntime"] == "onnxruntime is not installed (pip install onnxruntime)"
     assert "of the largest, for 4 samples" in reasons["torch"]
     assert "its outputs are off by inf" in reasons["scipy"]
-    assert "Left out: torch, because its outputs" in str(benchmark_table("m.h5", result).caption)
+    assert "Left out: torch, because its outputs" in str(benchmark_table("m.h5", Model(network), result).caption)
 
 
 def test_images_are_timed_where_a_peer_takes_them() -> None:
