@@ -34,11 +34,11 @@ _PAGE = """<!DOCTYPE html>
 <style>
 :root {{ color-scheme: light dark; --soft: GrayText; --bar: #0969da; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --bar: #4493f8; }} }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }}
 caption, figcaption, footer {{ text-align: left; color: var(--soft); }}
 caption {{ max-width: calc(100vw - 2rem); }}
-figure {{ margin: 1rem 0; }}
+figure {{ margin: 1rem 0; max-width: 60rem; }}
 th, td {{ padding: .2rem .75rem; border-bottom: 1px solid var(--soft); text-align: left; }}
 .number {{ text-align: right; white-space: nowrap; }}
 svg rect {{ fill: var(--bar); }}
@@ -123,7 +123,7 @@ def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
         "active rows by layer": [(layer.layer, layer.active_rows) for layer in statistics],
         "density of active rows by layer": [(layer.layer, layer.density) for layer in statistics],
     }
-    bars = {title: [(str(n), value) for n, value in pairs if value is not None] for title, pairs in known.items()}
+    bars = {title: [(f"layer {n}", value) for n, value in pairs if value is not None] for title, pairs in known.items()}
     return [bars_part(title, pairs) for title, pairs in bars.items() if len({value for _, value in pairs}) > 1]
 
 
@@ -140,7 +140,7 @@ def bars_part(title: str, bars: Sequence[tuple[str, float]]) -> str:
         named = ", ".join(f"{_text(name)}: {significant(value)}" for name, value in bars)
         label = f"{_text(title)}, from left to right: {named}"
     else:
-        label = f"{_text(title)}: {len(bars)} bars, the longest {_text(longest[0])} with {significant(longest[1])}"
+        label = f"{_text(title)}: {len(bars)} bars, the longest is {_text(longest[0])} with {significant(longest[1])}"
     picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">\n{drawn}\n</svg>'
     return f"<figure>\n{picture}\n<figcaption>{label}</figcaption>\n</figure>"
 
