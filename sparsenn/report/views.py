@@ -32,6 +32,9 @@ OPEN_LAYERS = 20
 
 FRAMES = ("layers", "outputs")
 
+_STYLE = "<style>.sparsenn :is(td, th):not(.number) { text-align: left !important; }</style>"
+"""The style sheets of notebooks put all cells to the right, also those of text."""
+
 
 @singledispatch
 def html_of(viewed: Any) -> str:
@@ -78,7 +81,7 @@ def _(viewed: Result) -> str:
 
 def _fragment(*parts: str) -> str:
     body = "\n".join(parts)
-    return f"<div>\n{body}\n</div>"
+    return f'<div class="sparsenn">\n{_STYLE}\n{body}\n</div>'
 
 
 def text_of(viewed: Plan | Result) -> str:

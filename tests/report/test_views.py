@@ -59,6 +59,7 @@ def test_a_plan(plan: Plan) -> None:
     assert cells["fact"] == [str(plan)]
     assert cells["caption"] == [f"planned for 5 rows, on {plan.device}"]
     assert set(plan.to_dict()["kernels"]) <= set(cells["td"])
+    assert "text-align: left" in plan._repr_html_()  # notebooks put cells to the right
 
 
 def test_a_network_and_a_model(network: Network) -> None:
