@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
-from typer.testing import Result
+from command_line import Run
 
 import sparsenn
 from sparsenn.cli.program import VERBS
-
-Run = Callable[..., Result]
 
 COMMANDS = [" ".join(verb.words) for verb in VERBS]
 
 
 def test_help_lists_every_verb(run: Run) -> None:
     done = run("--help")
-    assert done.exit_code == 0
     assert all(f" {verb.words[0]} " in done.stdout for verb in VERBS)
 
 
@@ -28,13 +24,11 @@ def test_help_lists_every_verb(run: Run) -> None:
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_every_verb_has_help_with_examples(run: Run, verb: str, flag: str) -> None:
     done = run(*verb.split(), flag)
-    assert done.exit_code == 0
     assert f"  sparsenn {verb}" in done.stdout.partition("Examples:")[2]
 
 
 def test_version(run: Run) -> None:
-    done = run("--version")
-    assert (done.exit_code, done.stdout) == (0, f"sparsenn {sparsenn.__version__}\n")
+    assert run("--version").stdout == f"sparsenn {sparsenn.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -52,17 +46,14 @@ def test_version(run: Run) -> None:
     ],
 )
 def test_bad_usage_is_a_line_and_exit_code_2(run: Run, arguments: tuple[str, ...], told: str) -> None:
-    done = run(*arguments)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    done = run(*arguments, code=2)
+    assert (done.stdout, done.stderr.count("\n"), "\x1b" in done.stderr) == ("", 1, False)
     assert done.stderr.startswith("error: ")
     assert told in done.stderr
-    assert "\x1b" not in done.stderr
 
 
 def test_without_a_verb_the_usage_is_told(run: Run) -> None:
-    done = run()
-    assert done.exit_code == 2
-    assert "Usage: " in done.output
+    assert "Usage: " in run(code=2).output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import pytest
-
-Refused = Callable[..., None]
+from command_line import Refused
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from command_line import Run
 
 from sparsenn.runtime import choices
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -24,7 +21,6 @@ def ceilings(tmp_path: Path) -> Path:
 
 def test_info_tells_sizes_and_places(run: Run, ceilings: Path, tmp_path: Path) -> None:
     done = run("cache", "info", "--json", tmp_path / "caches.json")
-    assert done.exit_code == 0
     assert "measurements" in done.stdout
     (entry,) = (
         each for each in json.loads((tmp_path / "caches.json").read_text())["caches"] if each["name"] == "measurements"
@@ -34,7 +30,6 @@ def test_info_tells_sizes_and_places(run: Run, ceilings: Path, tmp_path: Path) -
 
 def test_clear_says_what_was_removed(run: Run, ceilings: Path) -> None:
     done = run("cache", "clear", "measurements", "datasets")
-    assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["measurements: 1 file removed, 0.0 MB", "datasets: 0 files removed, 0.0 MB"]
     assert not ceilings.exists()
 
@@ -53,7 +48,6 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("words", [("cache",), ("cache", "info")])
 def test_measured_choices_are_listed(run: Run, words: tuple[str, ...]) -> None:
     done = run(*words)
-    assert done.exit_code == 0
     lines = done.stdout.splitlines()
     (line,) = (line for line in lines if "H200" in line)
     assert all(text in line for text in ("ab12", "4,096", "csr", "chunks, cublas", "2026-11-28"))
@@ -73,6 +67,5 @@ def test_measured_choices_are_in_json(run: Run) -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_matching_choices_are_cleared(run: Run) -> None:
-    done = run("cache", "clear", "choices", "--matching", "H200")
-    assert (done.exit_code, done.stdout) == (0, "choices: 1 file removed, 0.0 MB\n")
-    assert run("cache", "clear", "choices").stdout == "choices: 1 file removed, 0.0 MB\n"
+    for matching in (("--matching", "H200"), ()):
+        assert run("cache", "clear", "choices", *matching).stdout == "choices: 1 file removed, 0.0 MB\n"

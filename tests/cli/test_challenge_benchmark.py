@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from command_line import Refused, Run
 
 import sparsenn
 from sparsenn.errors import ResourceError
 from sparsenn.io import Dataset, write_dataset
 
-Run = Callable[..., Result]
 HOW = ("challenge", "benchmark", "--runs", 2, "--device", "cpu", "--kernel", "panel")
 
 
 def test_json_says_what_was_run_and_how_fast(run: Run, problem: Path, dataset: Dataset) -> None:
     done = run(*HOW, problem, "--json", "-")
-    assert done.exit_code == 0, done.output
     (record,) = json.loads(done.stdout)["problems"]
     assert record["dataset"] == dataset.name
     assert record["provenance"]["inputs"] == "procedural digits, seed 0"
@@ -40,8 +37,7 @@ def test_json_says_what_was_run_and_how_fast(run: Run, problem: Path, dataset: D
 @pytest.mark.parametrize("suffix", [".md", ".tex", ".csv"])
 def test_a_table_for_a_submission(run: Run, problem: Path, tmp_path: Path, suffix: str) -> None:
     table = tmp_path / f"rates{suffix}"
-    done = run(*HOW, problem, problem, "--no-verify", "--output", table)
-    assert done.exit_code == 0, done.output
+    run(*HOW, problem, problem, "--no-verify", "--output", table)
     text = table.read_text()
     if suffix == ".csv":
         rows = list(csv.DictReader(text.splitlines()))
@@ -57,10 +53,8 @@ def test_a_table_for_a_submission(run: Run, problem: Path, tmp_path: Path, suffi
 
 def test_a_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     write_dataset(replace(dataset, truth=dataset.truth[1:]), tmp_path / "wrong.h5")
-    done = run(*HOW, tmp_path / "wrong.h5")
-    assert done.exit_code == 1
-    assert "NO" in done.stdout
-    assert run(*HOW, tmp_path / "wrong.h5", "--no-verify").exit_code == 0
+    assert "NO" in run(*HOW, tmp_path / "wrong.h5", code=1).stdout
+    run(*HOW, tmp_path / "wrong.h5", "--no-verify")
 
 
 def test_all_takes_the_twelve_networks(
@@ -75,8 +69,8 @@ def test_all_takes_the_twelve_networks(
         return replace(dataset, name=name)
 
     monkeypatch.setattr("sparsenn.datasets.load", load)
-    done = run(*HOW, "--all", "--no-verify", "--limit-inputs", 20, "--json", tmp_path / "rates.json")
-    assert (done.exit_code, done.stderr) == (2, "error: radixnet-65536x1920: too large\\x1b\n")
+    done = run(*HOW, "--all", "--no-verify", "--limit-inputs", 20, "--json", tmp_path / "rates.json", code=2)
+    assert done.stderr == "error: radixnet-65536x1920: too large\\x1b\n"
     assert len(taken) == 12
     assert not any(truth for _, truth in taken)
     assert len(json.loads((tmp_path / "rates.json").read_text())["problems"]) == 11
@@ -93,5 +87,5 @@ def test_all_takes_the_twelve_networks(
         (("{problem}", "--json", "{problem}"), "would overwrite"),
     ],
 )
-def test_what_is_refused(refused: Callable[..., None], problem: Path, words: tuple[object, ...], message: str) -> None:
+def test_what_is_refused(refused: Refused, problem: Path, words: tuple[object, ...], message: str) -> None:
     refused((*HOW, *(str(word).format(problem=problem) for word in words)), message)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Spawn, ended
 
 from sparsenn.io import write_model
 from sparsenn.layers import Linear, ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network
-
-Spawn = Callable[..., "subprocess.Popen[str]"]
 
 CUPY = """
 import warnings
@@ -83,10 +80,7 @@ def model(tmp_path: Path) -> Path:
         ("predict", "{model}", "{table}"),
         ("kernels", "ladder", "spmspm", "--dataset", "{problem}"),
         ("kernels", "ladder", "gemm"),
-        (
-            "kernels",
-            "roofline",
-        ),
+        ("kernels", "roofline"),
         ("kernels", "roofline", "conv2d"),
         ("train", "{table}", "--hidden", "4", "--epochs", "1", "--output", "{table}.h5"),
     ],
@@ -96,51 +90,43 @@ def test_a_gpu_that_is_asked_for_is_one_line_and_exit_code_2(
     spawn: Spawn, settings: dict[str, str], problem: Path, model: Path, table: Path, arguments: tuple[str, ...]
 ) -> None:
     named = {"problem": problem, "model": model, "table": table}
-    process = spawn(*(part.format(**named) for part in arguments), "--device", "cuda", env=settings)
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, out, err) == (2, "", NO_DRIVER)
+    words = [part.format(**named) for part in arguments]
+    assert ended(spawn(*words, "--device", "cuda", env=settings)) == (2, "", NO_DRIVER)
     assert not Path(f"{table}.h5").exists()
 
 
 def test_auto_takes_the_cpu_and_says_so_in_the_plan(
     spawn: Spawn, settings: dict[str, str], problem: Path, model: Path, table: Path
 ) -> None:
-    process = spawn("infer", problem, "--json", "-", env=settings)
-    out, err = process.communicate(timeout=240)
+    code, out, err = ended(spawn("infer", problem, "--json", "-", env=settings))
     found = json.loads(out)
-    assert (process.returncode, found["verified"]) == (0, True)
+    assert (code, found["verified"]) == (0, True)
     assert found["plan"]["device"].startswith("cpu")
     assert "error" not in err
     assert "warning" not in err
-    process = spawn("predict", model, table, env=settings)
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
+    code, _, err = ended(spawn("predict", model, table, env=settings))
+    assert (code, err) == (0, "")
 
 
 def test_a_precision_that_the_cpu_lacks_is_refused_by_its_name(
     spawn: Spawn, settings: dict[str, str], problem: Path
 ) -> None:
-    process = spawn("infer", problem, "--precision", "tf32", env=settings)
-    _, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (2, "error: sparse layers are not multiplied in tf32 on cpu; leave out tf32\n")
+    refusal = "error: sparse layers are not multiplied in tf32 on cpu; leave out tf32\n"
+    assert ended(spawn("infer", problem, "--precision", "tf32", env=settings)) == (2, "", refusal)
 
 
 def test_kernels_are_listed_without_cupy(spawn: Spawn, settings: dict[str, str]) -> None:
-    process = spawn("kernels", env=settings)
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
-    assert "cuda" in out
+    code, out, err = ended(spawn("kernels", env=settings))
+    assert (code, "cuda" in out, err) == (0, True, "")
 
 
 @pytest.mark.gpu
 def test_a_gpu_that_is_hidden(spawn: Spawn, problem: Path) -> None:
-    process = spawn("infer", problem, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, out) == (2, "")
+    code, out, err = ended(spawn("infer", problem, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert (code, out) == (2, "")
     assert err.startswith("error: CUDA finds no NVIDIA GPU (cudaErrorNoDevice")
     assert err.endswith("; CUDA_VISIBLE_DEVICES='' may hide it: unset that, check nvidia-smi, or use --device cpu\n")
     assert err.count("\n") == 1
-    process = spawn("infer", problem, env={"CUDA_VISIBLE_DEVICES": ""})
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = ended(spawn("infer", problem, env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert (code, err) == (0, "")
     assert " on cpu (" in " ".join(out.split())

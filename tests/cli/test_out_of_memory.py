@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Run, Spawn, ended
 from idx_files import write_idx
 from scarce_memory import occupied
-from typer.testing import Result
 
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.errors import OutOfMemoryError
@@ -20,9 +19,6 @@ from sparsenn.io import write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network
-
-Run = Callable[..., Result]
-Spawn = Callable[..., "subprocess.Popen[str]"]
 
 MIB = 1 << 20
 SIDE, FILTERS, IMAGES = 256, 16, 24
@@ -64,7 +60,6 @@ def fitting(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_a_batch_that_is_cut_is_noted(run: Run, fitting: Callable[[int], None], arguments: tuple[object, ...]) -> None:
     fitting(5)
     done = run(*arguments, "--memory-limit", "100G")
-    assert (done.exit_code, done.stderr) == (0, "")
     assert f"There was not enough memory for {IMAGES} samples at a time; 5 were used." in done.stdout
 
 
@@ -72,8 +67,8 @@ def test_where_not_one_image_fits_it_is_one_line(
     run: Run, fitting: Callable[[int], None], arguments: tuple[object, ...]
 ) -> None:
     fitting(0)
-    done = run(*arguments, "--memory-limit", "100G")
-    assert (done.exit_code, done.stdout) == (2, "")
+    done = run(*arguments, "--memory-limit", "100G", code=2)
+    assert not done.stdout
     check_message(done.stderr)
 
 
@@ -89,13 +84,12 @@ def check_message(said: str) -> None:
 def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], mebibytes: int) -> None:
     """CuPy itself keeps to the limit: 32 MiB hold some images at a time, 2 MiB not one."""
     limit = {"CUPY_GPU_MEMORY_LIMIT": str(mebibytes * MIB)}
-    process = spawn(*arguments, "--memory-limit", "100G", env=limit)
-    out, err = process.communicate(timeout=240)
+    code, out, err = ended(spawn(*arguments, "--memory-limit", "100G", env=limit))
     if mebibytes == 32:
-        assert (process.returncode, err) == (0, "")
+        assert (code, err) == (0, "")
         assert f"There was not enough memory for {IMAGES} samples at a time; " in out
     else:
-        assert (process.returncode, out) == (2, "")
+        assert (code, out) == (2, "")
         check_message(err)
 
 
@@ -103,13 +97,11 @@ def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], m
 @pytest.mark.alone
 def test_a_gpu_that_another_program_has_filled(spawn: Spawn, arguments: tuple[object, ...]) -> None:
     with occupied(import_module("cupy"), 8 * MIB):
-        asked_for = spawn(*arguments)
-        out, err = asked_for.communicate(timeout=240)
-        left_to_choose = spawn(*arguments[:-1], "auto")
-        found, noted = left_to_choose.communicate(timeout=240)
-    assert (asked_for.returncode, out) == (2, "")
+        code, out, err = ended(spawn(*arguments))
+        chosen, found, noted = ended(spawn(*arguments[:-1], "auto"))
+    assert (code, out) == (2, "")
     assert err.startswith("error: cuda:0 cannot be used (")
     assert err.endswith("; see in nvidia-smi what occupies it, or use --device cpu\n")
     assert err.count("\n") == 1
-    assert (left_to_choose.returncode, noted) == (0, "")
+    assert (chosen, noted) == (0, "")
     assert " on cpu (" in " ".join(found.split())

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from children import terminal
-
-Spawn = Callable[..., "subprocess.Popen[str]"]
+from command_line import Spawn, ended
 
 # Slow on purpose: the naive kernel, with nothing left out.
 SLOW = ("--kernel", "sequential", "--no-compaction", "--no-deduplication", "--no-merging", "--batch-size", 1)
 
 
 def test_piped_output_has_no_progress_and_no_escapes(spawn: Spawn, problem: Path) -> None:
-    process = spawn("infer", problem, "--stats", env={"TERM": "xterm-256color"})
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = ended(spawn("infer", problem, "--stats", env={"TERM": "xterm-256color"}))
+    assert (code, err) == (0, "")
     assert "PASSED" in out
     assert "\x1b" not in out
 
@@ -47,8 +43,8 @@ def test_a_signal_leaves_no_file_and_no_traceback(
     while not process.stderr.readline().startswith("layers"):
         assert process.poll() is None
     process.send_signal(number)
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, out) == (code, "")
+    returned, out, err = ended(process)
+    assert (returned, out) == (code, "")
     assert err.endswith(f"error: {message}\n")
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
@@ -67,10 +63,9 @@ def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> N
 def test_a_log_is_added_to(spawn: Spawn, problem: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "log").write_text("IMPORTANT\n")
     with (tmp_path / "log").open("a") as log:
-        process = spawn("infer", problem, "--json", name, stdout=log)
-        assert process.communicate(timeout=240)[1] == ""
+        code, _, err = ended(spawn("infer", problem, "--json", name, stdout=log))
     text = (tmp_path / "log").read_text()
-    assert process.returncode == 0
+    assert (code, err) == (0, "")
     assert text.startswith("IMPORTANT\n")
     assert "PASSED" in text
     assert json.loads(text[text.index("{\n") :])["verified"] is True
@@ -78,14 +73,11 @@ def test_a_log_is_added_to(spawn: Spawn, problem: Path, tmp_path: Path, name: st
 
 def test_full_disk_behind_stdout(spawn: Spawn, problem: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        process = spawn("infer", problem, stdout=full)
-        _, err = process.communicate(timeout=240)
-    assert process.returncode == 2
-    assert err == "error: No space left on device\n"
+        code, _, err = ended(spawn("infer", problem, stdout=full))
+    assert (code, err) == (2, "error: No space left on device\n")
 
 
 def test_output_that_the_stream_cannot_encode(spawn: Spawn, problem: Path) -> None:
-    process = spawn("infer", problem, "--stats", env={"PYTHONIOENCODING": "ascii"})
-    out, err = process.communicate(timeout=240)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = ended(spawn("infer", problem, "--stats", env={"PYTHONIOENCODING": "ascii"}))
+    assert (code, err) == (0, "")
     assert "200 samples ? 1,024 neurons" in out

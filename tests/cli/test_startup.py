@@ -59,14 +59,14 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(("device", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3)])
-def test_the_context_of_the_named_gpu_is_made(driver: Driver, device: str, index: int) -> None:
+@pytest.mark.parametrize(
+    ("device", "index"),
+    [
+        *(("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3)),
+        *((device, None) for device in ("cpu", "reference", "cuda:", "cuda:x", "abacus", "")),
+    ],
+)
+def test_the_context_of_the_named_gpu_alone_is_made(driver: Driver, device: str, index: int | None) -> None:
     startup.wake_gpu(device)
-    assert driver.calls == [("cuInit", 0), ("cuDeviceGet", index), ("cuDevicePrimaryCtxRetain",)]
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("device", ["cpu", "reference", "cuda:", "cuda:x", "abacus", ""])
-def test_other_devices_wake_no_gpu(driver: Driver, device: str) -> None:
-    startup.wake_gpu(device)
-    assert driver.calls == []
+    made = [("cuInit", 0), ("cuDeviceGet", index), ("cuDevicePrimaryCtxRetain",)]
+    assert driver.calls == ([] if index is None else made)

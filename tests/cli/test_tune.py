@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Refused, Run
 from kernel_registry import let_auto_take
-from typer.testing import Result
 
-from sparsenn import Linear, Model, Network, Session, backends, read_model, write_model
+from sparsenn import Session, backends, read_model
 from sparsenn.runtime import choices
 from sparsenn.runtime.storage import cache_folder
 
-Run = Callable[..., Result]
 SLOW_SECONDS = 5e-3
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    weights = np.random.default_rng(1).normal(size=(6, 3))
-    write_model(tmp_path / "model.h5", Model(Network((Linear(weights),)), "mse", False))
-    return tmp_path / "model.h5"
 
 
 @pytest.fixture
@@ -48,7 +39,6 @@ def runs_of_slow(measuring_kernels: None, monkeypatch: pytest.MonkeyPatch) -> li
 
 def test_a_later_session_does_not_measure(run: Run, model: Path, runs_of_slow: list[int]) -> None:
     done = run("tune", model, "--rows", "1,5", "--device", "cpu")
-    assert (done.exit_code, done.stderr) == (0, "")
     lines = [line.split() for line in done.stdout.splitlines() if "fast" in line]
     assert [[words[1], words[3], words[5], "slow" in words] for words in lines] == [
         ["1", "1", "fast", True],
@@ -60,7 +50,7 @@ def test_a_later_session_does_not_measure(run: Run, model: Path, runs_of_slow: l
     measured = len(runs_of_slow)
     plan = Session(read_model(model).network, device="cpu").plan(np.ones((7, 6), np.float32))
     assert (plan.kernel.name, plan.steps[0].is_measured) == ("fast", True)
-    assert run("tune", model, "--rows", "1,5", "--device", "cpu").exit_code == 0
+    run("tune", model, "--rows", "1,5", "--device", "cpu")
     assert len(runs_of_slow) == measured
 
 
@@ -81,7 +71,6 @@ def test_json_alone(run: Run, model: Path, runs_of_slow: list[int]) -> None:
 @pytest.mark.usefixtures("measuring_kernels")
 def test_one_candidate_is_not_measured(run: Run, model: Path) -> None:
     done = run("tune", model, "--rows", 5, "--device", "cpu")
-    assert done.exit_code == 0
     assert "register_tiled" in done.stdout
     assert "there is no other candidate" in " ".join(done.stdout.split())
     assert "stored in" not in done.stdout
@@ -92,7 +81,6 @@ def test_one_candidate_is_not_measured(run: Run, model: Path) -> None:
 def test_a_datasets_rows_are_its_own(run: Run, problem: Path, form: str | None, of_plan: str) -> None:
     options = () if form is None else ("--form", form)
     done = run("tune", problem, "--rows", 3, "--device", "cpu", "--json", "-", *options)
-    assert done.exit_code == 0, done.output
     assert [(entry["rows"], entry["form"]) for entry in json.loads(done.stdout)["rows"]] == [(3, of_plan)]
 
 
@@ -107,7 +95,5 @@ def test_a_datasets_rows_are_its_own(run: Run, problem: Path, form: str | None, 
         (("--precision", "float8"), "float8"),
     ],
 )
-def test_bad_usage_is_one_line(run: Run, model: Path, options: tuple[str, str], message: str) -> None:
-    done = run("tune", model, "--device", "cpu", *options)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert message in done.stderr
+def test_bad_usage_is_one_line(refused: Refused, model: Path, options: tuple[str, str], message: str) -> None:
+    refused(("tune", model, "--device", "cpu", *options), message)
