@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hdf5_changes import Change, attribute, described, element, put, record, refused_after
 from hypothesis import given
 from hypothesis import strategies as st
 from result_files import result_in
@@ -114,97 +114,81 @@ def test_more_than_there_is(path: Path) -> None:
 # What is below is refused: each case damages one thing in a sound file.
 
 
-def overwrite(name: str, data: Any) -> Callable[[h5py.File], None]:
-    """Put something else in the place of a dataset."""
+def external_link(file: h5py.File) -> None:
+    put("network/indices16", h5py.ExternalLink("other.h5", "/secret"))(file)
+
+
+def soft_link(file: h5py.File) -> None:
+    file["copy"] = np.zeros(82, np.uint16)
+    put("network/indices16", h5py.SoftLink("/copy"))(file)
+
+
+def external_storage(file: h5py.File) -> None:
+    put("network/indices16")(file)
+    file.create_dataset("network/indices16", (82,), np.uint16, external=[("other.h5", 0, 164)])
+
+
+def declared(**how: Any) -> Change:
+    """Declare more indices than there is memory for; none of them is written."""
 
     def change(file: h5py.File) -> None:
-        del file[name]
-        file[name] = data
+        put("network/indices16")(file)
+        file.create_dataset("network/indices16", (1 << 40,), np.uint16, **how)
 
     return change
 
 
-def element(name: str, at: Any, value: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        file[name][at] = value
-
-    return change
-
-
-def field(name: str, layer: int, value: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        table = file["network/layers"][:]
-        table[name][layer] = value
-        file["network/layers"][:] = table
-
-    return change
-
-
-def without(name: str) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        del file[name]
-
-    return change
-
-
-def described(**parts: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        content = json.loads(file["description"][()]) | parts
-        overwrite("description", np.bytes_(json.dumps(content)))(file)
-
-    return change
-
-
-def attribute(name: str, value: Any) -> Callable[[h5py.File], None]:
-    def change(file: h5py.File) -> None:
-        del file.attrs[name]
-        if value is not None:
-            file.attrs[name] = value
-
-    return change
-
-
-FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
-    (attribute("format", None), "not a sparsenn dataset: it is some other HDF5 file"),
+FAULTS: list[tuple[Change, str]] = [
+    (attribute("format"), "not a sparsenn dataset: it is some other HDF5 file"),
     (attribute("format", np.bytes_(b"sparsenn result")), "not a sparsenn dataset: it says 'sparsenn result'"),
     (attribute("version", 2), "has version 2; this program reads version 1"),
-    (without("description"), "description is missing"),
-    (overwrite("description", np.bytes_(b"{")), "damaged"),
-    (overwrite("description", np.bytes_(b"[]")), "description is not an object"),
+    (put("description"), "description is missing"),
+    (put("description", np.bytes_(b"{")), "damaged"),
+    (put("description", np.bytes_(b"[]")), "description is not an object"),
     (described(provenance={"a": 5}), "description has no valid 'provenance'"),
-    (without("network/layers"), "network/layers is missing"),
-    (field("inputs", 0, -8), "layer 1: its widths is invalid"),
-    (field("outputs", 2, 1 << 31), "layer 3: its widths is invalid"),
-    (field("entries", 1, 1 << 60), "layer 2: its number of entries is invalid"),
-    (field("degree", 0, 3), "layer 1: its entries per column is invalid"),
-    (field("bias_kind", 1, b"maybe"), "layer 2: its kind of bias is invalid"),
-    (field("activation", 3, b"eval"), "layer 4: unknown activation 'eval'"),
-    (field("clip", 0, -1.0), "layer 1: a ReLU clip of -1"),
-    (without("network/indices16"), "network/indices16 is missing"),
-    (without("network/biases"), "network/biases is missing"),
-    (overwrite("network/indices16", np.zeros(82, np.int16)), "network/indices16 holds int16; it must hold uint16"),
-    (overwrite("network/indices16", np.zeros(81, np.uint16)), "network/indices16 has 81 elements; 82 are needed"),
+    (put("network/layers"), "network/layers is missing"),
+    (record("network/layers", 1, "inputs", -8), "layer 1: its widths is invalid"),
+    (record("network/layers", 3, "outputs", 1 << 31), "layer 3: its widths is invalid"),
+    (record("network/layers", 2, "entries", 1 << 60), "layer 2: its number of entries is invalid"),
+    (record("network/layers", 1, "degree", 3), "layer 1: its entries per column is invalid"),
+    (record("network/layers", 2, "bias_kind", b"maybe"), "layer 2: its kind of bias is invalid"),
+    (record("network/layers", 4, "activation", b"eval"), "layer 4: unknown activation 'eval'"),
+    (record("network/layers", 1, "clip", -1.0), "layer 1: a ReLU clip of -1"),
+    (put("network/indices16"), "network/indices16 is missing"),
+    (put("network/biases"), "network/biases is missing"),
+    (put("network/indices16", np.zeros(82, np.int16)), "network/indices16 holds int16; it must hold uint16"),
+    (put("network/indices16", np.zeros(81, np.uint16)), "network/indices16 has 81 elements; 82 are needed"),
     (element("network/indices16", 3, 8), "layer 1: column 1, entry 3: index 8 is outside"),
     (element("network/values32", 0, np.nan), "layer 1: entry 0: the value nan is not finite"),
     (element("network/offsets", 5, 60), "layer 3: indptr must rise"),
     (element("network/biases", 0, np.inf), "layer 4: the bias holds NaN, infinity"),
-    (without("inputs/indptr"), "inputs/indptr is missing"),
-    (overwrite("inputs/values", np.ones(4, np.float32)), "inputs have 4 values for 5 entries in 5 rows"),
+    (put("inputs/indptr"), "inputs/indptr is missing"),
+    (put("inputs/values", np.ones(4, np.float32)), "inputs have 4 values for 5 entries in 5 rows"),
     (element("inputs/indptr", 5, 4), "inputs/indptr ends with 4; there are 5 entries"),
     (element("inputs/indptr", 0, 1), "all rows: indptr must rise from 0"),
     (element("inputs/indices", 4, 8), "all rows: row 2, entry 4: index 8 is outside 0..7"),
     (element("categories", 0, 0), "categories must count from 1 and increase"),
     (element("categories", 1, 6), "the truth names category 6, but there are 5 inputs"),
+    (external_link, "network/indices16: indices16 is an ExternalLink; links are not followed"),
+    (soft_link, "network/indices16: indices16 is a SoftLink; links are not followed"),
+    (external_storage, "stored outside the file; only contiguous data is read"),
+    (declared(compression="gzip"), "network/indices16 is chunked, compressed, .*: h5repack -f NONE -l CONTI OLD NEW"),
+    (declared(), "declares 2,199,023,255,552 bytes, which are not in the file"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), FAULTS)
-def test_faulty_parts(path: Path, change: Callable[[h5py.File], None], message: str) -> None:
-    with h5py.File(path, "r+") as file:
-        change(file)
-    with pytest.raises(FileFormatError, match=message) as caught:
-        read_dataset(path)
-    assert str(caught.value).startswith(f"{path}: ")
+def test_faulty_parts(path: Path, change: Change, message: str) -> None:
+    with h5py.File(path.with_name("other.h5"), "w") as other:
+        other["secret"] = np.zeros(82, np.uint16)
+    refused_after(change, path, read_dataset, message)
+
+
+@pytest.mark.parametrize("data", [b"", b"1\t1\t1\n", b"\x89HDF\r\n\x1a\n", b"PK\x03\x04" * 1000])
+def test_foreign_files(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.h5").write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"a\.h5: not HDF5, or damaged"):
+        read_dataset(tmp_path / "a.h5")
 
 
 @pytest.mark.parametrize(
@@ -213,17 +197,14 @@ def test_faulty_parts(path: Path, change: Callable[[h5py.File], None], message: 
         (described(columns="3"), "no valid 'columns'"),
         (described(attributes={"a": None}), "no valid 'attributes'"),
         (element("categories", 0, 0), "categories must count from 1 and increase"),
-        (without("categories"), "holds no categories"),
+        (put("categories"), "holds no categories"),
         (attribute("format", np.bytes_(b"sparsenn model")), "not a sparsenn dataset or sparsenn result"),
     ],
 )
-def test_faulty_results(tmp_path: Path, change: Callable[[h5py.File], None], message: str) -> None:
+def test_faulty_results(tmp_path: Path, change: Change, message: str) -> None:
     path = tmp_path / "r.h5"
     write_result(path, from_dense(np.eye(3)), np.arange(3), {})
-    with h5py.File(path, "r+") as file:
-        change(file)
-    with pytest.raises(FileFormatError, match=message):
-        read_categories(path)
+    refused_after(change, path, read_categories, message)
 
 
 def test_what_is_no_dataset_is_not_written(tmp_path: Path, mixed: Dataset) -> None:
