@@ -41,6 +41,38 @@ def node(operator: str, *inputs: str, to: str = "y", domain: str = "", **attribu
     return helper.make_node(operator, inputs, [to], domain=domain, **attributes)
 
 
+def ints(*numbers: int) -> Array:
+    return np.array(numbers, np.int64)
+
+
+def chain(*steps: Any, x: str = "x", to: str = "y") -> list[Any]:
+    """Nodes of which each takes what the one before it gives, the first of them `x`, and the last gives `to`.
+
+    A step is an operator and its other inputs, with `_` for what the node before it gives unless that comes first; or
+    a pair of these and the attributes.
+    """
+    nodes: list[Any] = []
+    for number, step in enumerate(steps, start=1):
+        words, attributes = (step, {}) if isinstance(step, str) else step
+        operator, *inputs = words.split()
+        taken = [x if name == "_" else name for name in (inputs if "_" in inputs else ["_", *inputs])]
+        x = to if number == len(steps) else f"{to}{number}"
+        nodes.append(helper.make_node(operator, taken, [x], **attributes))
+    return nodes
+
+
+def cast(to: Any) -> tuple[str, dict[str, Any]]:
+    """A step that casts to a type of NumPy."""
+    return "Cast", {"to": helper.np_dtype_to_tensor_dtype(np.dtype(to))}
+
+
+def typed(proto: Any, **kinds: int) -> Any:
+    """A graph whose inputs and outputs have other types."""
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = kinds.get(value.name, value.type.tensor_type.elem_type)
+    return proto
+
+
 def model(
     nodes: Sequence[Any],
     size: Sequence[int | str | None] | Mapping[str, Sequence[int | str | None]],

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from formulas import EXAMPLES, value_of
 from keras_files import dense, layer, write_archive
-from onnx_graphs import model, node
+from onnx_graphs import chain, model, node
 
 import sparsenn
 from sparsenn.errors import InputError, UsageError
@@ -94,56 +94,23 @@ def test_files_of_onnx_are_no_newer_than_they_need_be(tmp_path: Path) -> None:
         sparsenn.to_onnx(network_of(Softplus(2.0)), tmp_path / "model.onnx")
 
 
-NUMBERS = {
-    "one": 1.0,
-    "half": 0.5,
-    "two": 2.0,
-    "root": 2**-0.5,
-    "cubic": 0.044715,
-    "scale": (2 / np.pi) ** 0.5,
-    "three": 3.0,
-}
-GATES: dict[str, tuple[list[tuple[str, list[str], str]], type[Elementwise]]] = {
-    "silu": ([("Sigmoid", ["z"], "a"), ("Mul", ["a", "z"], "y")], SiLU),
-    "silu by exp": (
-        [("Neg", ["z"], "a"), ("Exp", ["a"], "b"), ("Add", ["b", "one"], "c"), ("Div", ["z", "c"], "y")],
-        SiLU,
-    ),
-    "mish": ([("Softplus", ["z"], "a"), ("Tanh", ["a"], "b"), ("Mul", ["z", "b"], "y")], Mish),
-    "gelu, halved last": (
-        [
-            *[("Mul", ["z", "root"], "a"), ("Erf", ["a"], "b"), ("Add", ["b", "one"], "c"), ("Mul", ["z", "c"], "d")],
-            ("Mul", ["d", "half"], "y"),
-        ],
-        GELU,
-    ),
-    "gelu, halved first": (
-        [
-            *[
-                ("Mul", ["z", "root"], "a"),
-                ("Erf", ["a"], "b"),
-                ("Add", ["b", "one"], "c"),
-                ("Mul", ["z", "half"], "d"),
-            ],
-            ("Mul", ["d", "c"], "y"),
-        ],
-        GELU,
-    ),
-    "gelu by tanh": (
-        [
-            *[("Pow", ["z", "three"], "a"), ("Mul", ["a", "cubic"], "b"), ("Add", ["z", "b"], "c")],
-            *[("Mul", ["c", "scale"], "d"), ("Tanh", ["d"], "e"), ("Add", ["e", "one"], "f"), ("Mul", ["z", "f"], "g")],
-            ("Mul", ["g", "half"], "y"),
-        ],
-        GELUTanh,
-    ),
+NUMBERS = {"one": 1.0, "half": 0.5, "root": 2**-0.5, "cubic": 0.044715, "scale": (2 / np.pi) ** 0.5, "three": 3.0}
+HALVED_FIRST = [*chain("Mul root", "Erf", "Add one", x="z", to="erf"), *chain("Mul half", "Mul erf", x="z")]
+BY_TANH = ("Pow three", "Mul cubic", "Add z _", "Mul scale", "Tanh", "Add one", "Mul z _", "Mul half")
+GATES: dict[str, tuple[list[Any], type[Elementwise]]] = {
+    "silu": (chain("Sigmoid", "Mul z", x="z"), SiLU),
+    "silu by exp": (chain("Neg", "Exp", "Add one", "Div z _", x="z"), SiLU),
+    "mish": (chain("Softplus", "Tanh", "Mul z _", x="z"), Mish),
+    "gelu, halved last": (chain("Mul root", "Erf", "Add one", "Mul z _", "Mul half", x="z"), GELU),
+    "gelu, halved first": (HALVED_FIRST, GELU),
+    "gelu by tanh": (chain(*BY_TANH, x="z"), GELUTanh),
 }
 
 
-def gated(steps: list[tuple[str, list[str], str]], **more: float) -> Any:
-    used = {name for _, inputs, _ in steps for name in inputs}
+def gated(nodes: list[Any], **more: float) -> Any:
+    used = {name for each in nodes for name in each.input}
     numbers = {name: np.array(value, np.float32) for name, value in (NUMBERS | more).items() if name in used}
-    return of_sums(*(node(operator, *inputs, to=to) for operator, inputs, to in steps), **numbers)
+    return of_sums(*nodes, **numbers)
 
 
 def of_sums(*nodes: Any, **constants: Any) -> Any:
@@ -153,16 +120,12 @@ def of_sums(*nodes: Any, **constants: Any) -> Any:
 
 @pytest.mark.parametrize("name", GATES)
 def test_activations_in_several_nodes(name: str) -> None:
-    steps, kind = GATES[name]
-    network = sparsenn.from_onnx(gated(steps))
-    assert type(network[0].activation) is kind
-    expected = np.vectorize(lambda z: value_of(kind(), z))(SUMS)
-    np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)
+    nodes, kind = GATES[name]
+    check(sparsenn.from_onnx(gated(nodes)), kind())
 
 
 def test_gates_that_are_no_activation_are_products() -> None:
-    steps = [("Mul", ["z", "faster"], "a"), ("Sigmoid", ["a"], "b"), ("Mul", ["z", "b"], "y")]
-    network = sparsenn.from_onnx(gated(steps, faster=1.702))
+    network = sparsenn.from_onnx(gated(chain("Mul faster", "Sigmoid", "Mul z _", x="z"), faster=1.702))
     assert network[-1] == Multiply()
     expected = SUMS / (1 + np.exp(-1.702 * SUMS))
     np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="computes what no layer does")
 import onnxruntime
 from onnx import TensorProto, helper
-from onnx_graphs import model, node, normal
+from onnx_graphs import cast, chain, model, node, normal, typed
 
 from sparsenn import Session, from_onnx
 from sparsenn.errors import InputError
@@ -26,13 +26,6 @@ def sparse(*shape: int) -> Any:
     return normal(*shape) * (RNG.random(shape) < 0.3)
 
 
-def typed(proto: Any, **kinds: int) -> Any:
-    """A graph whose inputs and outputs have other types."""
-    for value in (*proto.graph.input, *proto.graph.output):
-        value.type.tensor_type.elem_type = kinds.get(value.name, value.type.tensor_type.elem_type)
-    return proto
-
-
 def several(operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
     return helper.make_node(operator, inputs, outputs, **attributes)
 
@@ -42,7 +35,7 @@ PRODUCT = node("MatMul", "x", "w", to="a")
 
 
 def masked() -> Any:
-    nodes = [PRODUCT, node("Where", "mask", "a", "low", to="b"), node("Softmax", "b")]
+    nodes = chain("MatMul w", "Where mask _ low", "Softmax")
     return typed(model(nodes, {"x": ["n", 6], "mask": ["n", 8]}, w=W, low=np.float32(-1e9)), mask=BOOL)
 
 
@@ -64,8 +57,7 @@ def dropping() -> Any:
 
 
 def at_opset(opset: int) -> Any:
-    nodes = [node("Conv", "x", "w", to="a"), node("Relu", "a", to="b"), node("GlobalAveragePool", "b", to="y")]
-    return model(nodes, ["n", 3, 6, 6], opset, w=FILTERS)
+    return model(chain("Conv w", "Relu", "GlobalAveragePool"), ["n", 3, 6, 6], opset, w=FILTERS)
 
 
 def of_labels() -> Any:
@@ -87,16 +79,14 @@ def sequence() -> Any:
 def quantised() -> Any:
     nodes = [
         several("DynamicQuantizeLinear", ["x"], ["q", "step", "zero"]),
-        node("MatMulInteger", "q", "w", "zero", to="i"),
-        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
-        node("Mul", "f", "step"),
+        *chain("MatMulInteger w zero", cast(np.float32), "Mul step", x="q"),
     ]
     return model(nodes, ["n", 6], w=RNG.integers(-127, 127, (6, 8)).astype(np.int8))
 
 
 def beside(shape: list[int], kind: int = TensorProto.FLOAT) -> Any:
     """Rows, and an input that is the same for all."""
-    nodes = [PRODUCT, helper.make_node("Cast", ["t"], ["f"], to=TensorProto.FLOAT), node("Mul", "a", "f")]
+    nodes = [PRODUCT, *chain(cast(np.float32), "Mul a _", x="t")]
     return typed(model(nodes, {"x": ["n", 6], "t": shape}, w=W), t=kind)
 
 

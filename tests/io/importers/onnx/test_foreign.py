@@ -13,6 +13,8 @@ pytest.importorskip("onnxruntime", reason="computes what no layer does")
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnx_graphs import cast, chain, ints, node, typed
+from onnx_graphs import model as graph_of
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.errors import FileFormatError, InputError
@@ -22,150 +24,95 @@ from sparsenn.layers import ForeignLayer, RowTensor
 pytestmark = pytest.mark.usefixtures("foreign_layers")
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-node = helper.make_node
 
 
-def weights(name: str, *shape: int, density: float = 1.0) -> Any:
-    rng = np.random.default_rng(len(name) + sum(shape))
-    drawn = rng.normal(size=shape) / np.sqrt(shape[0]) * (rng.random(shape) < density)
-    return numpy_helper.from_array(drawn.astype(np.float32), name)
+def weights(*shape: int, density: float = 1.0) -> Any:
+    rng = np.random.default_rng(sum(shape))
+    return (rng.normal(size=shape) / np.sqrt(shape[0]) * (rng.random(shape) < density)).astype(np.float32)
 
 
-def whole(name: str, *numbers: int) -> Any:
-    return numpy_helper.from_array(np.array(numbers, np.int64), name)
-
-
-def graph(
-    nodes: list[Any], constants: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], functions: Any = ()
-) -> Any:
-    def described(values: dict[str, Any]) -> list[Any]:
-        return [
-            helper.make_tensor_value_info(name, INT64 if name == "ids" else FLOAT, shape)
-            for name, shape in values.items()
-        ]
-
-    made = helper.make_graph(nodes, "g", described(inputs), described(outputs), constants)
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
-    model = helper.make_model(made, opset_imports=opsets, ir_version=10, functions=list(functions))
-    onnx.checker.check_model(model)
-    return model
+def graph(nodes: list[Any], sizes: Any, outputs: Any = ("y",), **constants: Any) -> Any:
+    return typed(graph_of(nodes, sizes, 20, outputs, **constants), ids=INT64)
 
 
 def normalised() -> Any:
-    nodes = [
-        node("MatMul", ["x", "first"], ["a"]),
-        node("LpNormalization", ["a"], ["b"], axis=-1),
-        node("Relu", ["b"], ["c"]),
-        node("MatMul", ["c", "last"], ["y"]),
-    ]
-    constants = [weights("first", 20, 64, density=0.1), weights("last", 64, 5, density=0.3)]
-    return graph(nodes, constants, {"x": ["n", 20]}, {"y": ["n", 5]})
+    nodes = chain("MatMul first", ("LpNormalization", {"axis": -1}), "Relu", "MatMul last")
+    return graph(nodes, ["n", 20], first=weights(20, 64, density=0.1), last=weights(64, 5, density=0.3))
 
 
 def recurrent() -> Any:
-    nodes = [
-        node("LSTM", ["x", "inner", "hidden"], ["", "h", ""], hidden_size=8),
-        node("Squeeze", ["h", "axis"], ["s"]),
-        node("MatMul", ["s", "w"], ["y"]),
-    ]
-    constants = [weights("inner", 1, 32, 6), weights("hidden", 1, 32, 8), weights("w", 8, 3, density=0.2)]
-    return graph(nodes, [*constants, whole("axis", 0)], {"x": [5, "n", 6]}, {"y": ["n", 3]})
+    nodes = chain(("LSTM inner hidden", {"hidden_size": 8}), "Squeeze axis", "MatMul w")
+    nodes[0].output[:] = ["", nodes[0].output[0], ""]
+    constants = {"inner": weights(1, 32, 6), "hidden": weights(1, 32, 8), "w": weights(8, 3, density=0.2)}
+    return graph(nodes, [5, "n", 6], axis=ints(0), **constants)
 
 
 def unet() -> Any:
+    padded, halved = {"pads": [1] * 4}, {"kernel_shape": [2, 2], "strides": [2, 2]}
+    deep = (("MaxPool", halved), ("Conv deep", padded), ("ConvTranspose up", {"strides": [2, 2]}))
     nodes = [
-        node("Conv", ["x", "down"], ["a"], pads=[1, 1, 1, 1]),
-        node("Relu", ["a"], ["b"]),
-        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
-        node("Conv", ["c", "deep"], ["d"], pads=[1, 1, 1, 1]),
-        node("ConvTranspose", ["d", "up"], ["e"], strides=[2, 2]),
-        node("Concat", ["e", "b"], ["f"], axis=1),
-        node("Conv", ["f", "out"], ["y"]),
+        *chain(("Conv down", padded), "Relu", to="b"),
+        *chain(*deep, ("Concat _ b", {"axis": 1}), "Conv out", x="b"),
     ]
-    constants = [
-        weights("down", 8, 3, 3, 3, density=0.3),
-        weights("deep", 16, 8, 3, 3, density=0.3),
-        weights("up", 16, 8, 2, 2),
-    ]
-    return graph(
-        nodes, [*constants, weights("out", 2, 16, 1, 1, density=0.3)], {"x": ["n", 3, 16, 16]}, {"y": ["n", 2, 16, 16]}
-    )
+    few = {"down": (8, 3, 3, 3), "deep": (16, 8, 3, 3), "out": (2, 16, 1, 1)}
+    constants = {name: weights(*shape, density=0.3) for name, shape in few.items()}
+    return graph(nodes, ["n", 3, 16, 16], up=weights(16, 8, 2, 2), **constants)
 
 
 def attention() -> Any:
     width = 32
     nodes = [
-        *(node("MatMul", ["x", f"w{name}"], [name]) for name in "qkv"),
-        node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
-        node("MatMul", ["q", "t"], ["s"]),
-        node("Softmax", ["s"], ["p"], axis=-1),
-        node("MatMul", ["p", "v"], ["o"]),
-        node("Add", ["o", "x"], ["r"]),
-        node("LayerNormalization", ["r", "scale", "shift"], ["l"], axis=-1),
-        node("MatMul", ["l", "wide"], ["f"]),
-        node("Gelu", ["f"], ["g"]),
-        node("MatMul", ["g", "narrow"], ["h"]),
-        node("Add", ["h", "l"], ["y"]),
+        *(node("MatMul", "x", f"w{name}", to=name) for name in "qkv"),
+        node("Transpose", "k", to="t", perm=[0, 2, 1]),
+        *chain("MatMul t", ("Softmax", {"axis": -1}), "MatMul v", "Add x", x="q", to="r"),
+        node("LayerNormalization", "r", "scale", "shift", to="l", axis=-1),
+        *chain("MatMul wide", "Gelu", "MatMul narrow", "Add l", x="l"),
     ]
-    square = [weights(f"w{name}", width, width, density=0.2) for name in "qkv"]
-    others = [weights("wide", width, 4 * width, density=0.2), weights("narrow", 4 * width, width, density=0.2)]
-    constants = [*square, *others, weights("scale", width), weights("shift", width)]
-    return graph(nodes, constants, {"x": ["n", 10, width]}, {"y": ["n", 10, width]})
+    square = {f"w{name}": weights(width, width, density=0.2) for name in "qkv"}
+    wide = {"wide": weights(width, 4 * width, density=0.2), "narrow": weights(4 * width, width, density=0.2)}
+    return graph(nodes, ["n", 10, width], scale=weights(width), shift=weights(width), **square, **wide)
 
 
 def detector() -> Any:
     nodes = [
-        node("Conv", ["x", "c"], ["a"], pads=[1, 1, 1, 1]),
-        node("Sigmoid", ["a"], ["b"]),
-        node("Mul", ["a", "b"], ["d"]),
-        node("Resize", ["d", "", "sizes"], ["e"]),
-        node("Conv", ["e", "boxes"], ["y"]),
-        node("Conv", ["d", "boxes"], ["z"]),
+        node("Conv", "x", "c", to="a", pads=[1] * 4),
+        *chain("Sigmoid", "Mul a _", x="a", to="d"),
+        node("Resize", "d", "", "scales", to="e"),
+        *(node("Conv", value, "boxes", to=name) for value, name in (("e", "y"), ("d", "z"))),
     ]
-    sizes = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "sizes")
-    constants = [weights("c", 8, 3, 3, 3, density=0.3), weights("boxes", 2, 8, 1, 1, density=0.3), sizes]
-    return graph(nodes, constants, {"x": [1, 3, 8, 8]}, {"y": [1, 2, 16, 16], "z": [1, 2, 8, 8]})
+    constants = {"c": weights(8, 3, 3, 3, density=0.3), "boxes": weights(2, 8, 1, 1, density=0.3)}
+    return graph(nodes, [1, 3, 8, 8], ("y", "z"), scales=np.float32([1, 1, 2, 2]), **constants)
 
 
 def embedded() -> Any:
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"], axis=0),
-        node("ReduceMean", ["e", "axis"], ["m"], keepdims=0),
-        node("Concat", ["m", "x"], ["c"], axis=1),
-        node("Gemm", ["c", "w", "b"], ["y"]),
-    ]
-    constants = [weights("table", 50, 7), weights("w", 19, 4, density=0.3), weights("b", 4), whole("axis", 1)]
-    return graph(nodes, constants, {"ids": ["n", 3], "x": ["n", 12]}, {"y": ["n", 4]})
+    steps = (("Gather table _", {"axis": 0}), ("ReduceMean axis", {"keepdims": 0}), ("Concat _ x", {"axis": 1}))
+    constants = {"table": weights(50, 7), "w": weights(19, 4, density=0.3), "b": weights(4), "axis": ints(1)}
+    return graph(chain(*steps, "Gemm w b", x="ids"), {"ids": ["n", 3], "x": ["n", 12]}, **constants)
 
 
 def reshaped() -> Any:
     """The number of rows is computed from a tensor of this package's."""
+    rows = (("Shape", {"start": 0, "end": 1}), ("Concat _ rest", {"axis": 0}))
     nodes = [
-        node("Conv", ["x", "c"], ["a"], pads=[1, 1, 1, 1]),
-        node("Shape", ["a"], ["shape"], start=0, end=1),
-        node("Concat", ["shape", "rest"], ["target"], axis=0),
-        node("InstanceNormalization", ["a", "scale", "shift"], ["i"]),
-        node("Reshape", ["i", "target"], ["f"]),
-        node("MatMul", ["f", "w"], ["y"]),
+        node("Conv", "x", "c", to="a", pads=[1] * 4),
+        *chain(*rows, x="a", to="target"),
+        *chain("InstanceNormalization scale shift", "Reshape target", "MatMul w", x="a"),
     ]
-    constants = [weights("c", 4, 3, 3, 3, density=0.3), weights("scale", 4), weights("shift", 4), weights("w", 256, 3)]
-    return graph(nodes, [*constants, whole("rest", -1)], {"x": ["n", 3, 8, 8]}, {"y": ["n", 3]})
+    constants = {"c": weights(4, 3, 3, 3, density=0.3), "scale": weights(4), "shift": weights(4), "w": weights(256, 3)}
+    return graph(nodes, ["n", 3, 8, 8], rest=ints(-1), **constants)
 
 
 def branching() -> Any:
-    nodes = [
-        node("MatMul", ["x", "first"], ["a"]),
-        node("Sin", ["a"], ["s"]),
-        node("Erf", ["a"], ["e"]),
-        node("MatMul", ["s", "last"], ["y"]),
-        node("MatMul", ["e", "last"], ["z"]),
-    ]
-    constants = [weights("first", 20, 64, density=0.1), weights("last", 64, 5, density=0.2)]
-    return graph(nodes, constants, {"x": ["n", 20]}, {"y": ["n", 5], "z": ["n", 5]})
+    nodes = [node("MatMul", "x", "first", to="a"), *chain("Sin", "MatMul last", x="a")]
+    nodes += chain("Erf", "MatMul last", x="a", to="z")
+    constants = {"first": weights(20, 64, density=0.1), "last": weights(64, 5, density=0.2)}
+    return graph(nodes, ["n", 20], ("y", "z"), **constants)
 
 
 def largest() -> Any:
-    return graph([node("TopK", ["x", "k"], ["y", "places"])], [whole("k", 3)], {"x": ["n", 20]}, {"y": ["n", 3]})
+    (made,) = chain("TopK k")
+    made.output.append("places")
+    return graph([made], ["n", 20], k=ints(3))
 
 
 GRAPHS = {
@@ -207,6 +154,13 @@ def close(found: np.ndarray, want: np.ndarray) -> bool:
     return bool(np.abs(found - want).max() <= 1e-5 * max(1.0, np.abs(want).max()))
 
 
+def assert_same(model: Any) -> Network:
+    """Have a graph of one input that is read give what ONNX Runtime gives; return its network."""
+    network, inputs = from_onnx(model), inputs_of(model, 4)
+    assert close(Session(network, device="cpu")(inputs["x"]), expected(model, inputs))
+    return network
+
+
 def foreign_of(network: Network) -> list[ForeignLayer]:
     return [layer for layer in network if isinstance(layer, ForeignLayer)]
 
@@ -243,8 +197,7 @@ def test_equal_columns_before_a_foreign_layer_are_not_merged_away() -> None:
     matrix = numpy_helper.to_array(first).copy()
     matrix[:, 1::2] = matrix[:, ::2]
     first.CopyFrom(numpy_helper.from_array(matrix, "first"))
-    inputs = inputs_of(model, 6)
-    assert close(Session(from_onnx(model), device="cpu")(inputs["x"]), expected(model, inputs))
+    assert_same(model)
 
 
 def test_inputs_by_name() -> None:
@@ -296,165 +249,113 @@ def test_weights_beside_the_file(tmp_path: Path) -> None:
 
 
 def test_functions_of_a_file_are_inlined() -> None:
-    sine = helper.make_function("own", "Sine", ["a"], ["b"], [node("Sin", ["a"], ["b"])], [helper.make_opsetid("", 20)])
-    model = graph([node("Sine", ["x"], ["y"], domain="own")], [], {"x": ["n", 4]}, {"y": ["n", 4]}, [sine])
-    rows = inputs_of(model, 3)["x"]
-    assert close(Session(from_onnx(model), device="cpu")(rows), np.sin(rows))
+    sine = node("Sin", "a", to="b")
+    proto = graph([node("Sine", "x", domain="own")], ["n", 4])
+    proto.functions.append(helper.make_function("own", "Sine", ["a"], ["b"], [sine], [helper.make_opsetid("", 20)]))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    rows = inputs_of(proto, 3)["x"]
+    assert close(Session(from_onnx(proto), device="cpu")(rows), np.sin(rows))
 
 
 def test_subgraphs_read_values_from_outside() -> None:
     branch = [
-        helper.make_graph([node(name, ["x"], [name])], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
+        helper.make_graph([node(name, "x", to=name)], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
         for name in ("Sin", "Cos")
     ]
-    truth = numpy_helper.from_array(np.array(True), "truth")
-    nodes = [
-        node("If", ["truth"], ["a"], then_branch=branch[0], else_branch=branch[1]),
-        node("MatMul", ["a", "w"], ["y"]),
-    ]
-    model = graph(nodes, [truth, weights("w", 4, 2)], {"x": ["n", 4]}, {"y": ["n", 2]})
-    inputs = inputs_of(model, 3)
-    assert close(Session(from_onnx(model), device="cpu")(inputs["x"]), expected(model, inputs))
+    nodes = chain(("If", {"then_branch": branch[0], "else_branch": branch[1]}), "MatMul w", x="truth")
+    assert_same(graph(nodes, ["n", 4], truth=np.array(True), w=weights(4, 2)))
 
 
+NUMBERED = (("Shape", {"start": 0, "end": 1}), "Squeeze", "Range zero _ one", cast(np.float32), "Unsqueeze ones")
 DEPENDENT = {
-    "compared": [node("Softmax", ["a"], ["y"], axis=0)],
-    "summed up": [node("CumSum", ["a", "zero"], ["y"])],
-    "the first": [node("Gather", ["a", "zeros"], ["f"], axis=0), node("Sub", ["a", "f"], ["y"])],
-    "numbered": [
-        node("Shape", ["a"], ["s"], start=0, end=1),
-        node("Squeeze", ["s"], ["n"]),
-        node("Range", ["zero", "n", "one"], ["r"]),
-        node("Cast", ["r"], ["f"], to=FLOAT),
-        node("Unsqueeze", ["f", "ones"], ["c"]),
-        node("Add", ["a", "c"], ["y"]),
-    ],
-    "the largest": [node("ReduceMax", ["a"], ["m"], keepdims=0), node("Sub", ["a", "m"], ["y"])],
-    "random": [node("RandomNormalLike", ["a"], ["y"])],
+    "compared": chain(("Softmax", {"axis": 0}), x="a"),
+    "summed up": chain("CumSum zero", x="a"),
+    "the first": chain(("Gather zeros", {"axis": 0}), "Sub a _", x="a"),
+    "numbered": chain(*NUMBERED, "Add a _", x="a"),
+    "the largest": chain(("ReduceMax", {"keepdims": 0}), "Sub a _", x="a"),
+    "random": chain("RandomNormalLike", x="a"),
     "rarely": [
-        node("Abs", ["a"], ["b"]),
-        node("Sub", ["b", "limit"], ["c"]),
-        node("Relu", ["c"], ["d"]),
-        node("ReduceMean", ["a", "zeros"], ["m"], keepdims=1),
-        node("Mul", ["d", "m"], ["e"]),
-        node("Sin", ["e"], ["y"]),
+        *chain(("ReduceMean zeros", {"keepdims": 1}), x="a", to="m"),
+        *chain("Abs", "Sub limit", "Relu", "Mul m", "Sin", x="a"),
     ],
 }
 
 
 @pytest.mark.parametrize("nodes", DEPENDENT.values(), ids=DEPENDENT)
 def test_rows_that_change_each_other_are_refused(nodes: list[Any]) -> None:
-    scalars = [numpy_helper.from_array(np.array(number, np.int64), name) for name, number in (("zero", 0), ("one", 1))]
-    limit = numpy_helper.from_array(np.array(20, np.float32), "limit")
-    constants = [*scalars, whole("zeros", 0), whole("ones", 1), limit, weights("w", 4, 4)]
-    model = graph([node("MatMul", ["x", "w"], ["a"]), *nodes], constants, {"x": ["n", 4]}, {"y": ["n", 4]})
+    numbers = {"zero": np.int64(0), "one": np.int64(1), "zeros": ints(0), "ones": ints(1), "limit": np.float32(20)}
+    made = [node("MatMul", "x", "w", to="a"), *nodes]
+    read = {name: number for name, number in numbers.items() if any(name in each.input for each in made)}
     with pytest.raises(InputError, match="each row by itself"):
-        from_onnx(model)
+        from_onnx(graph(made, ["n", 4], w=weights(4, 4), **read))
 
 
 def test_a_mean_over_rows_of_integers_is_refused() -> None:
-    nodes = [
-        node("Cast", ["ids"], ["a"], to=FLOAT),
-        node("ReduceMean", ["a", "zeros"], ["m"]),
-        node("Sub", ["a", "m"], ["y"]),
-    ]
+    nodes = [*chain(cast(np.float32), x="ids", to="a"), *chain("ReduceMean zeros", "Sub a _", x="a")]
     with pytest.raises(InputError, match="each row by itself"):
-        from_onnx(graph(nodes, [whole("zeros", 0)], {"ids": ["n", 4]}, {"y": ["n", 4]}))
+        from_onnx(graph(nodes, {"ids": ["n", 4]}, zeros=ints(0)))
 
 
 @pytest.mark.parametrize("shape", [[16], [1, 16]])
 def test_values_without_an_axis_of_rows(shape: list[int]) -> None:
-    nodes = [
-        node("Reshape", ["x", "square"], ["r"]),
-        node("Sin", ["r"], ["a"]),
-        node("Slice", ["a", "zeros", "ends", "ones"], ["c"]),
-        node("Reshape", ["c", "flat"], ["d"]),
-        node("MatMul", ["d", "w"], ["y"]),
-    ]
-    constants = [whole("square", 4, 4), whole("zeros", 0), whole("ends", 2), whole("ones", 1), whole("flat", 1, 8)]
-    model = graph(nodes, [*constants, weights("w", 8, 5, density=0.3)], {"x": shape}, {"y": [1, 5]})
+    nodes = chain("Reshape square", "Sin", "Slice zeros ends ones", "Reshape flat", "MatMul w")
+    constants = {"square": ints(4, 4), "zeros": ints(0), "ends": ints(2), "ones": ints(1), "flat": ints(1, 8)}
+    proto = graph(nodes, shape, w=weights(8, 5, density=0.3), **constants)
     rows = np.random.default_rng(1).normal(size=(1, 16)).astype(np.float32)
-    found = Session(from_onnx(model), device="cpu")(rows)
-    assert close(found, expected(model, {"x": rows.reshape(shape)}))
+    found = Session(from_onnx(proto), device="cpu")(rows)
+    assert close(found, expected(proto, {"x": rows.reshape(shape)}))
 
 
 def test_a_squeeze_of_whatever_axes_is_refused() -> None:
-    nodes = [node("Sin", ["x"], ["a"]), node("Squeeze", ["a"], ["y"])]
     with pytest.raises(InputError, match="each row by itself"):
-        from_onnx(graph(nodes, [], {"x": [5, "n", 6]}, {"y": [5, "n", 6]}))
+        from_onnx(graph(chain("Sin", "Squeeze"), [5, "n", 6]))
 
 
 def test_outputs_of_another_shape_are_refused() -> None:
     """As a model file may hold them."""
-    model = graph([node("Squeeze", ["x"], ["y"])], [], {"x": [5, "n", 6]}, {"y": ["m", "k"]})
+    proto = graph(chain("Squeeze"), [5, "n", 6])
     rows = RowTensor((5, 6), 1)
-    network = Network((ForeignLayer(model.SerializeToString(), (rows,), (rows,), operators=("Squeeze",)),))
+    network = Network((ForeignLayer(proto.SerializeToString(), (rows,), (rows,), operators=("Squeeze",)),))
     with pytest.raises(InputError, match=r"the shape \(5, 6\)"):
         Session(network, device="cpu")(np.ones((1, 30), np.float32))
 
 
 def test_large_integers_are_not_rounded_between_subgraphs() -> None:
     nodes = [
-        node("MatMul", ["x", "w"], ["a"]),
-        node("Floor", ["a"], ["b"]),
-        node("Cast", ["b"], ["c"], to=INT64),
-        node("Add", ["c", "big"], ["d"]),
-        node("MatMul", ["b", "last"], ["e"]),
-        node("Floor", ["e"], ["f"]),
-        node("Cast", ["f"], ["g"], to=INT64),
-        node("Add", ["d", "g"], ["h"]),
-        node("Mod", ["h", "seven"], ["k"]),
-        node("Cast", ["k"], ["y"], to=FLOAT),
+        *chain("MatMul w", "Floor", to="b"),
+        *chain(cast(np.int64), "Add big", x="b", to="d"),
+        *chain("MatMul last", "Floor", cast(np.int64), "Add d _", "Mod seven", cast(np.float32), x="b"),
     ]
-    few = [numpy_helper.from_array((np.arange(each).reshape(size) % 5 == 0).astype(np.float32), name)
-           for name, size, each in (("w", (20, 8), 160), ("last", (8, 8), 64))]  # fmt: skip
-    constants = [*few, whole("big", 1234567890123), whole("seven", 7)]
-    model = graph(nodes, constants, {"x": ["n", 20]}, {"y": ["n", 8]})
+    few = {name: np.float32(np.arange(8 * rows).reshape(rows, 8) % 5 == 0) for name, rows in (("w", 20), ("last", 8))}
+    proto = graph(nodes, ["n", 20], big=ints(1234567890123), seven=ints(7), **few)
     rows = np.random.default_rng(2).integers(-9, 9, (5, 20)).astype(np.float32)
-    assert np.array_equal(Session(from_onnx(model), device="cpu")(rows), expected(model, {"x": rows}))
+    assert np.array_equal(Session(from_onnx(proto), device="cpu")(rows), expected(proto, {"x": rows}))
 
 
 def test_outputs_of_texts_are_refused() -> None:
-    table = numpy_helper.from_array(np.array(["a", "b", "c", "d"], object), "table")
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"]),
-        node("Sin", ["a"], ["s"]),
-        node("ArgMax", ["s"], ["m"], axis=1),
-        node("Gather", ["table", "m"], ["y"]),
-    ]
-    model = graph(nodes, [weights("w", 6, 4, density=0.3), table], {"x": ["n", 6]}, {"y": ["n", 1]})
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.STRING
+    nodes, table = chain("MatMul w", "Sin", ("ArgMax", {"axis": 1}), "Gather table _"), np.array([*"abcd"], object)
+    proto = typed(graph(nodes, ["n", 6], w=weights(6, 4, density=0.3), table=table), y=TensorProto.STRING)
     with pytest.raises(InputError, match="each row by itself"):
-        from_onnx(model)
+        from_onnx(proto)
 
 
 def test_sizes_that_are_computed_change_nothing() -> None:
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"]),
-        node("Shape", ["a"], ["s"], start=1, end=2),
-        node("Expand", ["bias", "s"], ["e"]),
-        node("Add", ["a", "e"], ["b"]),
-        node("Softmax", ["b"], ["y"]),
-    ]
-    model = graph(nodes, [weights("w", 20, 8), weights("bias", 1)], {"x": ["n", 20]}, {"y": ["n", 8]})
-    assert [type(layer) for layer in from_onnx(model)] == [type(layer) for layer in from_onnx(model, foreign=False)]
+    nodes = [node("MatMul", "x", "w", to="a")]
+    nodes += chain(("Shape", {"start": 1, "end": 2}), "Expand bias _", "Add a _", "Softmax", x="a")
+    proto = graph(nodes, ["n", 20], w=weights(20, 8), bias=weights(1))
+    assert [type(layer) for layer in from_onnx(proto)] == [type(layer) for layer in from_onnx(proto, foreign=False)]
 
 
 def test_inputs_that_nothing_reads_are_left_out() -> None:
-    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Sin", ["a"], ["y"]), node("Cos", ["z"], ["dead"])]
-    model = graph(nodes, [weights("w", 20, 8, density=0.2)], {"x": ["n", 20], "z": ["n", 3]}, {"y": ["n", 8]})
-    inputs = inputs_of(model, 4)
-    assert close(Session(from_onnx(model), device="cpu")(inputs["x"]), expected(model, inputs))
+    nodes = [*chain("MatMul w", "Sin"), node("Cos", "z", to="dead")]
+    assert_same(graph(nodes, {"x": ["n", 20], "z": ["n", 3]}, w=weights(20, 8, density=0.2)))
 
 
 def test_a_graph_without_zeros_stays_whole() -> None:
-    model = normalised()
-    for tensor in model.graph.initializer:
+    proto = normalised()
+    for tensor in proto.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1), tensor.name))
-    network = from_onnx(model)
-    assert [type(layer) for layer in network] == [ForeignLayer]
-    inputs = inputs_of(model, 4)
-    assert close(Session(network, device="cpu")(inputs["x"]), expected(model, inputs))
+    assert [type(layer) for layer in assert_same(proto)] == [ForeignLayer]
 
 
 def test_foreign_layers_can_be_refused() -> None:
@@ -469,8 +370,8 @@ def test_without_onnx_runtime_the_package_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_errors_of_onnx_runtime_are_a_line() -> None:
-    nodes = [node("Gather", ["table", "ids"], ["y"], axis=0)]
-    network = from_onnx(graph(nodes, [weights("table", 50, 7)], {"ids": ["n", 3]}, {"y": ["n", 3, 7]}))
+    nodes = [node("Gather", "table", "ids", axis=0)]
+    network = from_onnx(graph(nodes, {"ids": ["n", 3]}, table=weights(50, 7)))
     with pytest.raises(InputError, match="ONNX Runtime cannot compute Gather") as found:
         Session(network, device="cpu")(np.full((2, 3), 99.0, np.float32))
     assert "\n" not in str(found.value)
@@ -486,25 +387,11 @@ def test_a_node_that_its_layer_refuses_after_all_is_onnx_runtimes(monkeypatch: p
         add_outputs(self, place, values)
 
     monkeypatch.setattr(Walk, "add_outputs", refusing)
-    network = from_onnx(made)
-    assert isinstance(network[-1], ForeignLayer)
-    rows = np.random.default_rng(0).normal(size=(3, 20)).astype(np.float32)
-    runtime = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    expected = runtime.run(None, {"x": rows})[0]
-    np.testing.assert_allclose(Session(network, device="cpu")(rows), expected, atol=1e-5)
+    assert isinstance(assert_same(made)[-1], ForeignLayer)
 
 
 def test_a_constant_that_several_nodes_read_connects_none() -> None:
     """The index of a selection between foreign nodes, and of one before a sparse layer, is the same constant."""
-    nodes = [
-        node("Constant", [], ["zero"], value_int=0),
-        node("LpNormalization", ["x"], ["a"], axis=-1),
-        node("Gather", ["a", "zero"], ["b"], axis=1),
-        node("LpNormalization", ["b"], ["c"], axis=-1),
-        node("Gather", ["c", "zero"], ["d"], axis=1),
-        node("Flatten", ["d"], ["e"]),
-        node("MatMul", ["e", "w"], ["y"]),
-    ]
-    model = graph(nodes, [weights("w", 5, 4, density=0.2)], {"x": ["n", 3, 6, 5]}, {"y": ["n", 4]})
-    network = from_onnx(model)
-    assert [type(layer).__name__ for layer in network if isinstance(layer, ForeignLayer)] == ["ForeignLayer"]
+    normal, first = ("LpNormalization", {"axis": -1}), ("Gather zero", {"axis": 1})
+    nodes = [node("Constant", to="zero", value_int=0), *chain(normal, first, normal, first, "Flatten", "MatMul w")]
+    assert len(foreign_of(from_onnx(graph(nodes, ["n", 3, 6, 5], w=weights(5, 4, density=0.2))))) == 1

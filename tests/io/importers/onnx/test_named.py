@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_graphs import check, model, node, normal
+from onnx_graphs import chain, check, ints, model, node, normal
 
 from sparsenn import Concatenate, Conv2d, Linear, Model, Network, Node, Session, Slice, from_onnx, to_onnx
 from sparsenn.errors import InputError, UsageError
@@ -20,6 +20,12 @@ def proto(nodes: Any, outputs: Any = ("y", "z"), sizes: Any = SIZES, **constants
     return model(nodes, sizes, 17, outputs, **constants)
 
 
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5)
+
+
 def types(network: Network) -> list[type]:
     return [type(layer) for layer in network]
 
@@ -28,13 +34,7 @@ def test_channels_of_images_are_slices() -> None:
     """As in ShuffleNet: a half of the channels goes through a convolution, the other half past it."""
     split = node("Split", "u", "sizes", to="v", axis=1)
     split.output.append("w")
-    nodes = [
-        node("Conv", "x", "K", to="t"),
-        node("Relu", "t", to="u"),
-        split,
-        node("Conv", "v", "L", to="c"),
-        node("Concat", "w", "c", axis=1),
-    ]
+    nodes = [*chain("Conv K", "Relu", to="u"), split, *chain("Conv L", ("Concat w _", {"axis": 1}), x="v")]
     graph = model(nodes, ["n", 2, 5, 5], K=normal(4, 2, 3, 3), L=normal(2, 2, 1, 1), sizes=np.array([2, 2]))
     network = check(graph, normal(3, 2, 5, 5))
     assert [(layer.first, layer.last) for layer in network if isinstance(layer, Slice)] == [(2, 4), (0, 2)]
@@ -43,18 +43,14 @@ def test_channels_of_images_are_slices() -> None:
 
 @pytest.mark.parametrize("places", [[0], [1, 2], [-1, 0], [-2, -1], [2, 1], [0, 0], [0, 1, 2]])
 def test_any_channels_may_be_picked(places: list[int]) -> None:
-    graph = model([node("Gather", "x", "i", axis=1, to="u"), node("Relu", "u")], ["n", 3, 2, 2], i=np.array(places))
-    check(graph, normal(4, 3, 2, 2))
+    check(model(chain(("Gather i", {"axis": 1}), "Relu"), ["n", 3, 2, 2], i=ints(*places)), normal(4, 3, 2, 2))
 
 
 def test_names_come_from_the_graph_and_go_into_a_file(tmp_path: Any) -> None:
     nodes = [
-        node("Conv", "b", "K", to="c"),
-        node("Flatten", "c", to="f"),
-        node("Concat", "a", "f", to="h", axis=1),
+        *chain("Conv K", "Flatten", ("Concat a _", {"axis": 1}), x="b", to="h"),
         node("MatMul", "h", "W", to="y"),
-        node("MatMul", "h", "V", to="u"),
-        node("Reshape", "u", "s", to="z"),
+        *chain("MatMul V", "Reshape s", x="h", to="z"),
     ]
     constants = {"K": normal(1, 2, 2, 2), "W": normal(8, 3), "V": normal(8, 4), "s": np.array([-1, 2, 2])}
     network = from_onnx(proto(nodes, **constants))
@@ -64,9 +60,7 @@ def test_names_come_from_the_graph_and_go_into_a_file(tmp_path: Any) -> None:
     assert not again.classes
     assert types(again.network) == types(network)
     inputs = {"a": normal(5, 4), "b": normal(5, 2, 3, 3)}
-    found = Session(network, device="cpu")(inputs)
-    for name, array in Session(again.network, device="cpu")(inputs).items():
-        np.testing.assert_allclose(array, found[name], rtol=1e-5, atol=1e-5)
+    assert_same(Session(again.network, device="cpu")(inputs), Session(network, device="cpu")(inputs))
 
 
 def test_heads_of_the_same_layer_are_one_product() -> None:
@@ -90,8 +84,7 @@ def test_rows_that_are_read_whole_are_put_together_in_files(tmp_path: Any, scale
     expected = Session(network, device="cpu")(rows)
     found = Session(from_onnx(path), device="cpu")(inputs)
     assert {name: array.shape for name, array in found.items()} == {"y": (5, 3, 2), "z": (5, 5)}
-    for name, array in found.items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+    assert_same(found, expected)
 
 
 def test_outputs_that_split_images_are_reshaped_under_names_of_their_own(tmp_path: Any) -> None:
@@ -100,8 +93,7 @@ def test_outputs_that_split_images_are_reshaped_under_names_of_their_own(tmp_pat
     to_onnx(network, tmp_path / "network.onnx")
     rows = normal(5, 18)
     expected, found = (Session(each, device="cpu")(rows) for each in (network, from_onnx(tmp_path / "network.onnx")))
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5)
+    assert_same(found, expected)
 
 
 def test_an_output_may_be_an_input_as_it_is(tmp_path: Any) -> None:
@@ -127,7 +119,7 @@ def test_a_name_of_an_input_and_of_another_output_is_refused(tmp_path: Any) -> N
         to_onnx(network, tmp_path / "network.onnx")
 
 
-JOINED = [node("Flatten", "b", to="f"), node("Concat", "a", "f", axis=1)]
+JOINED = chain("Flatten", ("Concat a _", {"axis": 1}), x="b")
 
 
 @pytest.mark.parametrize(

@@ -10,27 +10,22 @@ import pytest
 from numpy.typing import NDArray
 
 pytest.importorskip("onnxruntime", reason="says what is expected")
-import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_node as node
+from onnx_graphs import chain
+from onnx_graphs import model as graph_of
 
 from sparsenn import ForeignLayer, LayerNorm, Network, Session, from_onnx, to_onnx
 from sparsenn.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("foreign_layers")
 
-node = helper.make_node
 RNG = np.random.default_rng(3)
 SCALE, SHIFT = RNG.normal(size=(2, 12)).astype(np.float32)
 
 
 def graph(nodes: list[Any], constants: dict[str, Any], shape: tuple[int, ...] = (12,), opset: int = 17) -> Any:
-    described = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape]) for name in ("x", "y")]
-    tensors = [numpy_helper.from_array(np.asarray(each), name) for name, each in constants.items()]
-    made = helper.make_graph(nodes, "g", described[:1], described[1:], tensors)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.checker.check_model(model)
-    return model
+    return graph_of(nodes, ["n", *shape], opset, **constants)
 
 
 def rows_of(model: Any) -> NDArray[np.float32]:
@@ -155,11 +150,8 @@ def test_what_is_something_else_stays_foreign(options: dict[str, Any]) -> None:
 
 
 def test_axes_in_another_order_are_normalised() -> None:
-    nodes = [
-        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
-        node("LayerNormalization", ["t", "scale", "shift"], ["n"], axis=-1),
-        node("Transpose", ["n"], ["y"], perm=[0, 2, 1]),
-    ]
+    turned = ("Transpose", {"perm": [0, 2, 1]})
+    nodes = chain(turned, ("LayerNormalization scale shift", {"axis": -1}), turned)
     model = graph(nodes, {"scale": SCALE[:7], "shift": SHIFT[:7]}, (7, 12))
     network = from_onnx(model, foreign=False)
     assert (norm_of(network).width, norm_of(network).positions) == (7, 12)
@@ -167,13 +159,7 @@ def test_axes_in_another_order_are_normalised() -> None:
 
 
 def test_a_perceptron_with_normalisations_needs_no_onnx_runtime(tmp_path: Path) -> None:
-    nodes = [
-        node("Gemm", ["x", "first"], ["a"]),
-        node("LayerNormalization", ["a", "scale", "shift"], ["b"]),
-        node("Relu", ["b"], ["c"]),
-        node("Gemm", ["c", "last"], ["d"]),
-        node("Add", ["d", "x"], ["y"]),
-    ]
+    nodes = chain("Gemm first", "LayerNormalization scale shift", "Relu", "Gemm last", "Add x")
     first, last = RNG.normal(size=(2, 12, 12)).astype(np.float32)
     model = graph(nodes, {"first": first, "last": last, "scale": SCALE, "shift": SHIFT})
     network = from_onnx(model)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx_graphs import expected, model, node, normal
+from onnx_graphs import chain, expected, model, node, normal
 
 from sparsenn import Session, from_onnx, read_model, write_model
 from sparsenn.errors import InputError, ShapeError, UsageError
@@ -17,18 +17,17 @@ WEIGHTS = {"w": normal(4, 3, 3, 3), "v": normal(4, 2)}
 
 
 def images(shape: Any = ("n", 3, "height", "width")) -> Any:
-    nodes = [
-        node("Conv", "x", "w", to="h", pads=[1] * 4),
-        node("GlobalMaxPool", "h", to="g"),
-        node("Flatten", "g", to="f"),
-        node("MatMul", "f", "v"),
-    ]
-    return model(nodes, shape, **WEIGHTS)
+    return model(chain(("Conv w", {"pads": [1] * 4}), "GlobalMaxPool", "Flatten", "MatMul v"), shape, **WEIGHTS)
 
 
 def two() -> Any:
-    nodes = [node("GlobalMaxPool", "a", to="p"), node("Flatten", "p", to="f"), node("Concat", "f", "b", to="c", axis=1)]
-    return model([*nodes, node("MatMul", "c", "w")], {"a": ["n", 2, "h", "w"], "b": ["n", 3]}, w=normal(5, 2))
+    nodes = chain("GlobalMaxPool", "Flatten", ("Concat _ b", {"axis": 1}), "MatMul w", x="a")
+    return model(nodes, {"a": ["n", 2, "h", "w"], "b": ["n", 3]}, w=normal(5, 2))
+
+
+def assert_same(network: Any, proto: Any, rows: Any) -> None:
+    found = Session(network, device="cpu")(rows)
+    np.testing.assert_allclose(found, expected(proto, rows), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(3, 6, 5), {"x": (3, 6, 5)}, [3, 6, 5]])
@@ -38,7 +37,7 @@ def test_a_shape_fixes_open_sizes(shape: Any) -> None:
     network = from_onnx(proto, shape=shape)
     assert network.image == (3, 6, 5)
     assert proto.SerializeToString() == before
-    np.testing.assert_allclose(Session(network, device="cpu")(rows), expected(proto, rows), rtol=1e-4, atol=1e-5)
+    assert_same(network, proto, rows)
 
 
 def test_the_error_says_how_to_fix_open_sizes() -> None:
@@ -48,17 +47,13 @@ def test_the_error_says_how_to_fix_open_sizes() -> None:
 
 @pytest.mark.parametrize("axes", [None, [1, 3, "h", "w"], ["n", 3, None, None], ["n", 3, 6, "w"]])
 def test_shapes_that_are_open_in_other_ways(axes: Any) -> None:
-    rows = normal(1, 3, 6, 5)
     proto = images(axes)
-    found = Session(from_onnx(proto, shape=(3, 6, 5)), device="cpu")(rows)
-    np.testing.assert_allclose(found, expected(proto, rows), rtol=1e-4, atol=1e-5)
+    assert_same(from_onnx(proto, shape=(3, 6, 5)), proto, normal(1, 3, 6, 5))
 
 
 def test_lengths_of_sequences() -> None:
-    proto = model([node("Conv", "x", "w", to="h"), node("Flatten", "h")], ["batch", 2, "length"], w=normal(3, 2, 2))
-    rows = normal(5, 2, 7)
-    found = Session(from_onnx(proto, shape=(2, 7)), device="cpu")(rows)
-    np.testing.assert_allclose(found, expected(proto, rows), rtol=1e-4, atol=1e-5)
+    proto = model(chain("Conv w", "Flatten"), ["batch", 2, "length"], w=normal(3, 2, 2))
+    assert_same(from_onnx(proto, shape=(2, 7)), proto, normal(5, 2, 7))
 
 
 def test_shapes_of_several_inputs_go_by_name() -> None:
@@ -71,8 +66,7 @@ def test_shapes_of_several_inputs_go_by_name() -> None:
 
 
 def test_sizes_of_one_name_are_fixed_in_all_inputs() -> None:
-    nodes = [node("Add", "a", "b", to="s"), node("MatMul", "s", "w")]
-    proto = model(nodes, {"a": ["n", "length"], "b": ["n", "length"]}, w=normal(5, 2))
+    proto = model(chain("Add b", "MatMul w", x="a"), {"a": ["n", "length"], "b": ["n", "length"]}, w=normal(5, 2))
     network = from_onnx(proto, shape={"a": (5,)})
     assert network.named_inputs == {"a": (5,), "b": (5,)}
 
@@ -92,10 +86,8 @@ def test_shapes_that_do_not_fit(shape: Any) -> None:
 
 def test_files_are_read_with_a_shape(tmp_path: Path) -> None:
     onnx.save(images(), tmp_path / "images.onnx")
-    rows = normal(4, 3, 6, 5)
     model = read_model(tmp_path / "images.onnx", shape=(3, 6, 5))
-    found = Session(model, device="cpu")(rows)
-    np.testing.assert_allclose(found, expected(images(), rows), rtol=1e-4, atol=1e-5)
+    assert_same(model, images(), normal(4, 3, 6, 5))
     write_model(tmp_path / "images.h5", model)
     with pytest.raises(UsageError, match="ONNX"):
         read_model(tmp_path / "images.h5", shape=(3, 6, 5))

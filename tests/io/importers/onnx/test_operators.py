@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("onnx", reason="reads ONNX files")
 import onnx
 from onnx import helper
-from onnx_graphs import Array, check, model, node, normal
+from onnx_graphs import Array, cast, chain, check, ints, model, node, normal
 
 from sparsenn import (
     Add,
@@ -47,21 +47,13 @@ def test_weights_on_either_side() -> None:
 
 def test_gemm_with_rows_across() -> None:
     check(model([node("Gemm", "W", "x", "c")], [5, "n"], W=normal(3, 5), c=normal(3, 1)), normal(5, 4), axis=1)
-    nodes = [node("Gemm", "x", "W", to="z", transA=1), node("Transpose", "z")]
+    nodes = chain(("Gemm W", {"transA": 1}), "Transpose")
     check(model(nodes, [5, "n"], W=normal(5, 3)), normal(5, 4), axis=1)
 
 
 def test_constants_around_a_layer_become_part_of_it() -> None:
-    nodes = [
-        node("Sub", "x", "mean", to="a"),
-        node("Div", "a", "deviation", to="b"),
-        node("MatMul", "b", "W", to="c"),
-        node("Mul", "c", "factor", to="d"),
-        node("Add", "bias", "d", to="e"),
-        node("Sub", "one", "e", to="f"),
-        node("Neg", "f", to="g"),
-        node("Relu", "g"),
-    ]
+    before, after = ("Sub mean", "Div deviation"), ("Mul factor", "Add bias _", "Sub one _", "Neg", "Relu")
+    nodes = chain(*before, "MatMul W", *after)
     numbers = {"mean": normal(5), "deviation": np.float32([1, 2, 3, 4, 5]), "factor": normal(1, 3), "bias": normal(3)}
     network = check(model(nodes, ["n", 5], W=normal(5, 3), one=np.float32(1), **numbers), normal(4, 5))
     assert kinds(network) == [Linear]
@@ -69,7 +61,7 @@ def test_constants_around_a_layer_become_part_of_it() -> None:
 
 def test_few_weights_are_kept_sparse() -> None:
     W = normal(20, 30) * (np.random.default_rng(3).random((20, 30)) < 0.1)
-    nodes = [node("Mul", "x", "s", to="a"), node("MatMul", "a", "W", to="b"), node("Mul", "b", "t")]
+    nodes = chain("Mul s", "MatMul W", "Mul t")
     network = check(model(nodes, ["n", 20], W=W, s=normal(20), t=normal(30)), normal(4, 20))
     assert kinds(network) == [SparseLinear]
     assert network.edges == np.count_nonzero(W)
@@ -77,11 +69,7 @@ def test_few_weights_are_kept_sparse() -> None:
 
 def test_masks_are_folded() -> None:
     mask = (np.random.default_rng(4).random((20, 30)) < 0.1).astype(np.float32)
-    nodes = [
-        node("Mul", "mask", "W", to="masked"),
-        node("Transpose", "masked", to="turned", perm=[1, 0]),
-        node("Gemm", "x", "turned", transB=1),
-    ]
+    nodes = chain("Mul W", ("Transpose", {"perm": [1, 0]}), ("Gemm x _", {"transB": 1}), x="mask")
     network = check(model(nodes, ["n", 20], W=normal(20, 30), mask=mask), normal(4, 20))
     assert network.edges == mask.sum()
 
@@ -114,8 +102,7 @@ def test_quantised_weights() -> None:
 
 
 def test_integers_that_are_cast() -> None:
-    nodes = [helper.make_node("Cast", ["x"], ["a"], to=onnx.TensorProto.FLOAT), node("MatMul", "a", "W")]
-    proto = model(nodes, ["n", 5], dtype=np.int64, W=normal(5, 3))
+    proto = model(chain(cast(np.float32), "MatMul W"), ["n", 5], dtype=np.int64, W=normal(5, 3))
     check(proto, np.random.default_rng(7).integers(-5, 5, (4, 5)))
     with pytest.raises(InputError, match=r"node 1 \(Mul\): .* integers"):
         from_onnx(model([node("Mul", "x", "two")], ["n", 5], dtype=np.int64, two=np.int64(2)))
@@ -124,10 +111,9 @@ def test_integers_that_are_cast() -> None:
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1])
 def test_normalisation_is_folded(epsilon: float) -> None:
     numbers = {"s": normal(5), "b": normal(5), "m": normal(5), "v": np.abs(normal(5))}
-    made = node("BatchNormalization", "z", "s", "b", "m", "v", epsilon=epsilon)
-    network = check(model([node("MatMul", "x", "W", to="z"), made], ["n", 4], W=normal(4, 5), **numbers), normal(3, 4))
-    assert kinds(network) == [Linear]
-    first = [node("BatchNormalization", "x", "s", "b", "m", "v", to="z"), node("MatMul", "z", "W")]
+    last = chain("MatMul W", ("BatchNormalization s b m v", {"epsilon": epsilon}))
+    assert kinds(check(model(last, ["n", 4], W=normal(4, 5), **numbers), normal(3, 4))) == [Linear]
+    first = chain("BatchNormalization s b m v", "MatMul W")
     assert kinds(check(model(first, ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))) == [Linear]
 
 
@@ -165,13 +151,13 @@ def test_bounds(bounds: tuple[float | None, float | None], opset: int) -> None:
 
 
 def test_the_bound_of_a_relu() -> None:
-    nodes = [node("MatMul", "x", "W", to="z"), node("Clip", "z", "l", "h")]
+    nodes = chain("MatMul W", "Clip l h")
     (layer,) = check(model(nodes, ["n", 5], W=normal(5, 3), l=np.float32(0), h=np.float32(6)), normal(4, 5) * 9)
     assert layer.activation == ReLU(6.0)
 
 
 def test_other_bounds() -> None:
-    nodes = [node("HardSigmoid", "x", to="a"), node("Max", "a", "l", to="b"), node("Min", "h", "b")]
+    nodes = chain("HardSigmoid", "Max l", "Min h _")
     check(model(nodes, ["n", 5], l=np.float32(0.3), h=np.float32(0.6)), normal(4, 5))
 
 
@@ -179,24 +165,15 @@ def test_other_bounds() -> None:
 
 
 def test_images_without_an_axis_of_rows() -> None:
-    nodes = [
-        node("Squeeze", "x", "first", to="a"),
-        node("Unsqueeze", "a", "first", to="b"),
-        node("Conv", "b", "W", pads=[1, 1]),
-    ]
-    proto = model(nodes, [1, 3, 9], W=normal(2, 3, 3), first=np.array([0]))
-    check(proto, normal(1, 3, 9))
+    nodes = chain("Squeeze first", "Unsqueeze first", ("Conv W", {"pads": [1, 1]}))
+    check(model(nodes, [1, 3, 9], W=normal(2, 3, 3), first=ints(0)), normal(1, 3, 9))
 
 
 def test_rows_of_pixels() -> None:
-    nodes = [
-        node("Conv", "x", "W", to="a", pads=[1, 2], strides=[2]),
-        node("Relu", "a", to="b"),
-        node("MaxPool", "b", to="c", kernel_shape=[2], strides=[2]),
-        node("AveragePool", "c", to="d", kernel_shape=[2]),
-    ]
-    check(model([*nodes, node("Flatten", "d")], ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
-    check(model([*nodes[:3], node("GlobalAveragePool", "c")], ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
+    pool = ("MaxPool", {"kernel_shape": [2], "strides": [2]})
+    front = (("Conv W", {"pads": [1, 2], "strides": [2]}), "Relu", pool)
+    for last in ((("AveragePool", {"kernel_shape": [2]}), "Flatten"), ("GlobalAveragePool",)):
+        check(model(chain(*front, *last), ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "AveragePool counted"])
@@ -215,8 +192,7 @@ def test_rows_of_pixels() -> None:
 )
 def test_windows_beyond_an_image(operator: str, form: dict[str, Any]) -> None:
     counts = {"count_include_pad": 1} if "counted" in operator else {}
-    nodes = [node("Conv", "x", "F", to="a"), node(operator.split()[0], "a", to="b", **form, **counts)]
-    nodes += [node("Conv", "b", "G")]
+    nodes = chain("Conv F", (operator.split()[0], form | counts), "Conv G")
     weights = {"F": normal(3, 2, 1, 1), "G": normal(2, 3, 2, 2)}
     proto, images = model(nodes, ["n", 2, 6, 9], 19, **weights), normal(3, 2, 6, 9)
     network = from_onnx(proto, foreign=False)
@@ -235,13 +211,7 @@ def test_a_mean_that_counts_padding_but_not_what_is_beyond() -> None:
 
 
 def test_an_activation_after_pooling_goes_before_it() -> None:
-    nodes = [
-        node("Conv", "x", "W", to="a"),
-        node("MaxPool", "a", to="b", kernel_shape=[2, 2]),
-        node("Relu", "b", to="c"),
-        node("Flatten", "c", to="d"),
-        node("MatMul", "d", "V"),
-    ]
+    nodes = chain("Conv W", ("MaxPool", {"kernel_shape": [2, 2]}), "Relu", "Flatten", "MatMul V")
     network = check(model(nodes, ["n", 1, 6, 6], W=normal(2, 1, 3, 3), V=normal(18, 4)), normal(3, 1, 6, 6))
     assert kinds(network) == [Conv2d, MaxPool2d, Flatten, Linear]
     assert network[0].activation == ReLU()
@@ -250,14 +220,7 @@ def test_an_activation_after_pooling_goes_before_it() -> None:
 @pytest.mark.parametrize("pads", [[0] * 4, [1] * 4])
 def test_constants_around_a_convolution(pads: list[int]) -> None:
     numbers = {"mean": normal(3, 1, 1), "factor": normal(4, 1, 1), "s": np.float32(0.1)}
-    nodes = [
-        node("Mul", "x", "s", to="a"),
-        node("Sub", "a", "mean", to="b"),
-        node("Conv", "b", "W", to="c", pads=pads, group=1),
-        node("Mul", "c", "factor", to="d"),
-        node("Add", "d", "factor", to="e"),
-        node("Relu", "e"),
-    ]
+    nodes = chain("Mul s", "Sub mean", ("Conv W", {"pads": pads, "group": 1}), "Mul factor", "Add factor", "Relu")
     network = check(model(nodes, ["n", 3, 6, 5], W=normal(4, 3, 3, 3), **numbers), normal(2, 3, 6, 5))
     assert kinds(network) == ([Conv2d, Conv2d] if any(pads) else [Conv2d])
 
@@ -266,63 +229,40 @@ def test_constants_around_a_convolution(pads: list[int]) -> None:
 
 
 def test_a_shape_that_is_computed() -> None:
-    nodes = [
-        node("Shape", "x", to="sizes"),
-        node("Gather", "sizes", "zero", to="rows"),
-        node("Unsqueeze", "rows", "first", to="row"),
-        node("Concat", "row", "rest", to="shape", axis=0),
-        node("Reshape", "x", "shape", to="z"),
-        node("MatMul", "z", "W"),
-    ]
-    numbers = {"zero": np.array(0), "first": np.array([0]), "rest": np.array([-1])}
+    nodes = chain("Shape", "Gather zero", "Unsqueeze first", ("Concat _ rest", {"axis": 0}), "Reshape x _", "MatMul W")
+    numbers = {"zero": np.array(0), "first": ints(0), "rest": ints(-1)}
     check(model(nodes, ["n", 3, 4], W=normal(12, 5), **numbers), normal(2, 3, 4))
 
 
 def test_axes_in_another_order() -> None:
-    nodes = [
-        node("Conv", "x", "W", to="a"),
-        node("Transpose", "a", to="b", perm=[0, 2, 3, 1]),
-        node("Mul", "b", "s", to="c"),
-        node("Reshape", "c", "shape", to="d"),
-        node("MatMul", "d", "V"),
-    ]
-    numbers = {"W": normal(4, 3, 2, 2), "V": normal(80, 5), "s": normal(5, 4, 4), "shape": np.array([-1, 80])}
+    nodes = chain("Conv W", ("Transpose", {"perm": [0, 2, 3, 1]}), "Mul s", "Reshape shape", "MatMul V")
+    numbers = {"W": normal(4, 3, 2, 2), "V": normal(80, 5), "s": normal(5, 4, 4), "shape": ints(-1, 80)}
     check(model(nodes, ["n", 3, 6, 5], **numbers), normal(2, 3, 6, 5))
     check(model([node("Transpose", "x", perm=[0, 2, 1])], ["n", 3, 4]), normal(2, 3, 4))
 
 
 def test_the_output_may_be_channels_last() -> None:
-    nodes = [node("Conv", "x", "W", to="a"), node("Transpose", "a", perm=[0, 2, 3, 1])]
+    nodes = chain("Conv W", ("Transpose", {"perm": [0, 2, 3, 1]}))
     check(model(nodes, ["n", 3, 6, 5], W=normal(4, 3, 2, 2)), normal(2, 3, 6, 5))
 
 
 def test_images_may_be_channels_last() -> None:
-    nodes = [node("Transpose", "x", to="a", perm=[0, 3, 1, 2]), node("Conv", "a", "W")]
-    check(model(nodes, ["n", 6, 5, 1], W=normal(4, 1, 2, 2)), normal(2, 6, 5, 1))
-    pool = node("MaxPool", "a", kernel_shape=[2, 2])
-    check(model([nodes[0], pool], ["n", 6, 5, 3]), normal(2, 6, 5, 3))
+    first = ("Transpose", {"perm": [0, 3, 1, 2]})
+    check(model(chain(first, "Conv W"), ["n", 6, 5, 1], W=normal(4, 1, 2, 2)), normal(2, 6, 5, 1))
+    check(model(chain(first, ("MaxPool", {"kernel_shape": [2, 2]})), ["n", 6, 5, 3]), normal(2, 6, 5, 3))
 
 
 def test_a_fixed_number_of_rows_is_left_open() -> None:
-    nodes = [node("Reshape", "x", "shape", to="a"), node("MatMul", "a", "W")]
-    proto = model(nodes, [1, 1, 2, 3], W=normal(6, 5), shape=np.array([1, 6]))
-    assert from_onnx(proto).inputs == 6
-    flat = model(
-        [node("Reshape", "x", "shape", to="a"), node("MatMul", "a", "W")], [1, 2, 3], W=normal(6, 5), shape=[-1]
-    )
-    check(flat, normal(1, 2, 3), axis=None)
+    nodes = chain("Reshape shape", "MatMul W")
+    assert from_onnx(model(nodes, [1, 1, 2, 3], W=normal(6, 5), shape=ints(1, 6))).inputs == 6
+    check(model(nodes, [1, 2, 3], W=normal(6, 5), shape=ints(-1)), normal(1, 2, 3), axis=None)
 
 
 # ---- Classes --------------------------------------------------------------------------------------------------------
 
 
 def test_two_classes_of_one_number() -> None:
-    nodes = [
-        node("MatMul", "x", "W", to="z"),
-        node("Sigmoid", "z", to="p"),
-        node("Sub", "one", "p", to="q"),
-        node("Concat", "q", "p", axis=1),
-    ]
+    nodes = [*chain("MatMul W", "Sigmoid", to="p"), *chain("Sub one _", ("Concat _ p", {"axis": 1}), x="p")]
     network = check(model(nodes, ["n", 5], W=normal(5, 1), one=np.float32(1)), normal(4, 5))
     assert network.outputs == 2
 
@@ -333,9 +273,7 @@ def test_a_sum_of_products_of_one_tensor() -> None:
 
 
 def test_the_largest_is_left_to_the_caller() -> None:
-    nodes = [node("MatMul", "x", "W", to="z"), node("ArgMax", "z", axis=1)]
-    proto = model(nodes, ["n", 5], W=normal(5, 3))
-    assert from_onnx(proto).outputs == 3
+    assert from_onnx(model(chain("MatMul W", ("ArgMax", {"axis": 1})), ["n", 5], W=normal(5, 3))).outputs == 3
 
 
 # ---- Branches -------------------------------------------------------------------------------------------------------
@@ -375,16 +313,13 @@ def test_squeeze_and_excitation(excitation: str, swapped: bool) -> None:
     squeezed = [node("Conv", "x", "F", to="a"), node("GlobalAveragePool", "a", to="b")]
     last = [node("Mul", *(("i", "a") if swapped else ("a", "i")), to="y0"), node("Conv", "y0", "K")]
     if excitation == "convolutions":
-        gate = [node("Conv", "b", "G", to="e"), node("Relu", "e", to="f"), node("Conv", "f", "H", to="g")]
-        made = [*squeezed, *gate, node("HardSigmoid", "g", to="i"), *last]
+        gate = chain("Conv G", "Relu", "Conv H", "HardSigmoid", x="b", to="i")
         weights = {"G": normal(2, 4, 1, 1), "H": normal(4, 2, 1, 1)}
     else:
-        gate = [node("Flatten", "b", to="d"), node("Gemm", "d", "G", to="e"), node("Relu", "e", to="f")]
-        gate += [node("Gemm", "f", "H", to="g"), node("Sigmoid", "g", to="h"), node("Reshape", "h", "s", to="i")]
-        made = [*squeezed, *gate, *last]
-        weights = {"G": normal(4, 2), "H": normal(2, 4), "s": np.array([-1, 4, 1, 1])}
+        gate = chain("Flatten", "Gemm G", "Relu", "Gemm H", "Sigmoid", "Reshape s", x="b", to="i")
+        weights = {"G": normal(4, 2), "H": normal(2, 4), "s": ints(-1, 4, 1, 1)}
     weights |= {"F": normal(4, 3, 3, 3), "K": normal(2, 4, 1, 1)}
-    network = check(model(made, ["n", 3, 6, 5], **weights), normal(3, 3, 6, 5))
+    network = check(model([*squeezed, *gate, *last], ["n", 3, 6, 5], **weights), normal(3, 3, 6, 5))
     assert sum(isinstance(layer, Multiply) for layer in network) == 1
 
 
@@ -409,8 +344,8 @@ def test_concatenated_channels() -> None:
 
 
 def test_rows_and_images_of_one_input_are_not_combined() -> None:
-    made = [node("Flatten", "x", to="a"), node("Conv", "x", "F", to="b"), node("Flatten", "b", to="c")]
-    proto = model([*made, node("Concat", "a", "c", axis=1)], ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
+    made = [node("Flatten", "x", to="a"), *chain("Conv F", "Flatten", ("Concat a _", {"axis": 1}))]
+    proto = model(made, ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
     with pytest.raises(InputError, match=r"node 4 \(Concat\): "):
         from_onnx(proto)
 
