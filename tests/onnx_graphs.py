@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from sparsenn import Network, Session, from_onnx
 from sparsenn.layers import ForeignGraph
 from sparsenn.model import with_onnx_graph
-
-onnx = pytest.importorskip("onnx", reason="reads ONNX files")
-from onnx import helper, numpy_helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
-
-from sparsenn.structure.onnx_graph import export_graph  # noqa: E402
+from sparsenn.structure.onnx_graph import export_graph
 
 Array = npt.NDArray[Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 torch = pytest.importorskip("torch", reason="exports the networks")
-onnx = pytest.importorskip("onnx", reason="reads the files")
 onnxruntime = pytest.importorskip("onnxruntime", reason="computes what no layer does")
 from golden_networks import NETWORKS, Golden  # noqa: E402
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from command_line import Refused, Run
 from scipy.sparse import csc_array
@@ -30,7 +31,6 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".onnx", ".onnx.gz"])
 @pytest.mark.parametrize("options", [(), ("--sparse",)])
 def test_there_and_back(run: Run, model: Path, suffix: str, options: tuple[str, ...]) -> None:
-    pytest.importorskip("onnx", reason="writes ONNX files")
     written, back, rows = (model.with_name(name) for name in (f"n{suffix}", "back.h5", "rows.npy"))
     np.save(rows, np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32))
     for source, target, given in ((model, written, options), (written, back, ())):
@@ -48,7 +48,6 @@ def test_there_and_back(run: Run, model: Path, suffix: str, options: tuple[str, 
 
 @pytest.mark.parametrize("verb", [("info",), ("predict", "rows.npy"), ("convert", "x.h5")])
 def test_what_is_no_model_is_one_line(refused: Refused, tmp_path: Path, verb: tuple[str, ...]) -> None:
-    pytest.importorskip("onnx", reason="reads ONNX files")
     path = tmp_path / "network.onnx"
     np.save(tmp_path / "rows.npy", np.ones((2, 3), np.float32))
     refused((verb[0], path, *verb[1:]), "no such file")
@@ -62,7 +61,6 @@ def test_options_that_would_do_nothing(refused: Refused, model: Path) -> None:
 
 
 def test_json_names_the_model(run: Run, model: Path) -> None:
-    pytest.importorskip("onnx", reason="writes ONNX files")
     network, rows = model.with_name("network.onnx"), model.with_name("rows.npy")
     np.save(rows, np.ones((2, 6), np.float32))
     run("convert", model, network)
@@ -71,7 +69,6 @@ def test_json_names_the_model(run: Run, model: Path) -> None:
 
 
 def test_scaling_and_class_names_come_along(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("onnx", reason="writes ONNX files")
     table, model, network = (tmp_path / name for name in ("flowers.csv", "model.h5", "network.onnx"))
     rng = np.random.default_rng(3)
     rows = [(200 + 10 * number % 7 + rng.normal(), number % 3) for number in range(60)]
@@ -90,7 +87,6 @@ def test_scaling_and_class_names_come_along(run: Run, tmp_path: Path) -> None:
 
 
 def test_convert_fixes_open_sizes(run: Run, refused: Refused, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx", reason="writes ONNX files")
     kinds = {"a": ["n", 2, "length"], "b": ["n", 3]}
     helper = onnx.helper
     graph = helper.make_graph(

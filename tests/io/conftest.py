@@ -1,54 +1,17 @@
-"""What the tests of files share: a small dataset of every kind of layer, comparisons, and damaged bytes."""
+"""What the tests of files share: small datasets, one of them with every kind of layer, and damaged bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, CSC, coo_to_csc, coo_to_csr
 from sparsenn.io import Dataset
 from sparsenn.layers import Identity, ReLU, SparseLinear, Tanh
 from sparsenn.network import Network
-
-
-def same_matrix(found: Any, expected: Any) -> None:
-    """The same shape, entries and types, and one stored value where all are equal."""
-    assert type(found) is type(expected)
-    assert found.shape == expected.shape
-    parts = ("rows", "columns") if isinstance(found, COO) else ("indptr", "indices")
-    for part in parts:
-        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
-        assert getattr(found, part).dtype == getattr(expected, part).dtype
-    values = np.broadcast_to(expected.values, expected.nnz)
-    np.testing.assert_array_equal(np.broadcast_to(found.values, found.nnz), values)
-
-
-def same_dataset(found: Dataset, expected: Dataset) -> None:
-    assert (found.name, found.provenance, len(found.network)) == (
-        expected.name,
-        expected.provenance,
-        len(expected.network),
-    )
-    same_matrix(found.inputs, expected.inputs)
-    for one, other in zip(found.network, expected.network, strict=True):
-        same_layer(one, other)
-    assert (found.truth is None) == (expected.truth is None)
-    if found.truth is not None:
-        assert found.truth.dtype == np.int64
-        np.testing.assert_array_equal(found.truth, expected.truth)
-
-
-def same_layer(found: SparseLinear, expected: SparseLinear) -> None:
-    same_matrix(found.weights, expected.weights)
-    assert found.weights.values.dtype == expected.weights.values.dtype
-    assert found.activation == expected.activation
-    assert type(found.bias) is type(expected.bias)
-    np.testing.assert_array_equal(found.bias_vector(), expected.bias_vector())
 
 
 def regular(neurons: int, weight: float, shift: int = 1) -> CSC:
@@ -57,28 +20,6 @@ def regular(neurons: int, weight: float, shift: int = 1) -> CSC:
     rows = np.concatenate([diagonal, (diagonal + shift) % neurons])
     values = np.full(2 * neurons, weight, np.float32)
     return coo_to_csc(COO.from_arrays((neurons, neurons), rows, np.tile(diagonal, 2), values))
-
-
-@pytest.fixture(name="same_matrix", scope="session")
-def _same_matrix() -> Callable[[Any, Any], None]:
-    return same_matrix
-
-
-def refused_at(read: Callable[[Path], Any], path: Path, line: int, message: str) -> None:
-    """Reading the file fails, and the message begins with its name and the line and matches a regular expression."""
-    with pytest.raises(FileFormatError, match=message) as caught:
-        read(path)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-
-
-@pytest.fixture(name="refused_at", scope="session")
-def _refused_at() -> Callable[..., None]:
-    return refused_at
-
-
-@pytest.fixture(name="same_dataset", scope="session")
-def _same_dataset() -> Callable[[Any, Any], None]:
-    return same_dataset
 
 
 @pytest.fixture

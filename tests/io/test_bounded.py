@@ -2,18 +2,16 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_comparisons import Corrupted
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.errors import FileFormatError
 from sparsenn.io.bounded import Source
-
-Corrupted = Callable[..., Path]
 
 
 def read_all(path: Path, step: int = 1000, **bounds: int | None) -> bytes:

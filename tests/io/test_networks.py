@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from scipy.sparse import csc_array
 
@@ -38,7 +39,6 @@ def test_a_session_takes_the_path_of_a_model(tmp_path: Path, suffix: str, kind: 
 
 
 def test_a_session_takes_an_onnx_model(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
     sparsenn.to_onnx(network(), tmp_path / "model.onnx")
     np.testing.assert_allclose(run(onnx.load(tmp_path / "model.onnx")), run(network()), rtol=1e-6)
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_comparisons import Corrupted
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,7 +15,6 @@ from idx_files import write_idx
 from sparsenn.errors import FileFormatError
 from sparsenn.io.arrays.idx import read_idx
 
-Corrupted = Callable[..., Path]
 TYPES = ["u1", "i1", "<i2", ">i2", "<i4", ">i4", "<f4", ">f4", "<f8", ">f8"]
 SMALL = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
 

@@ -2,23 +2,19 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from file_comparisons import Corrupted, same_matrix
 from hypothesis import given
 from strategies import coo_matrices
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, CSR, coo_to_csc, coo_to_csr
 from sparsenn.io.arrays.matrix_market import read_matrix_market, read_matrix_market_rows, write_matrix_market
-
-Corrupted = Callable[..., Path]
-Same = Callable[[Any, Any], None]
 
 BANNER = "%%MatrixMarket matrix coordinate real general\n"
 
@@ -29,7 +25,7 @@ def dense(path: Path) -> np.ndarray:
 
 @given(coo_matrices())
 @pytest.mark.parametrize("name", ["m.mtx", "m.mtx.gz"])
-def test_round_trip(tmp_path_factory, same_matrix: Same, name: str, matrix: COO) -> None:
+def test_round_trip(tmp_path_factory, name: str, matrix: COO) -> None:
     path = tmp_path_factory.mktemp("mtx") / name
     for convert in (lambda triples: triples, coo_to_csr, coo_to_csc):
         write_matrix_market(path, convert(matrix))

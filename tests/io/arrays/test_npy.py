@@ -43,7 +43,6 @@ def test_sparse_matrices(tmp_path: Path, kind: type, compressed: bool) -> None:
     dense = np.array([[0, 1.5, 0], [0, 0, 0], [-2, 0, 3]], np.float32)
     save_npz(tmp_path / "m.npz", kind(dense), compressed)
     found = sparse_rows(tmp_path / "m.npz", read_npz(tmp_path / "m.npz"))
-    assert found is not None
     np.testing.assert_array_equal(found.to_scipy().toarray(), dense)
 
 

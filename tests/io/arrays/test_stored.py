@@ -33,16 +33,12 @@ def array(whole: Array) -> Stored:
     return Stored("rows", io.BytesIO(b"head" + whole.tobytes()), 4, whole.shape, whole.dtype)
 
 
-def address(part: Array) -> int:
-    return int(part.ctypes.data)
-
-
 def test_memory_is_used_again_once_it_is_free(array: Stored, whole: Array) -> None:
     seen = set()
     for first in range(0, ROWS, 50):
         part = array.read(first, first + 50)
         assert np.array_equal(part, whole[first : first + 50])
-        seen.add(address(frozen(part)))
+        seen.add(frozen(part).ctypes.data)
         del part
     assert len(seen) == 1
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from file_comparisons import same_dataset, same_matrix
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.formats import coo_to_csc, from_dense
@@ -20,8 +21,6 @@ from sparsenn.io import Dataset
 from sparsenn.io.challenge.folder import read_official, write_official
 from sparsenn.layers import ReLU, Sigmoid, SparseLinear
 from sparsenn.network import Network
-
-Same = Callable[[Any, Any], None]
 
 
 @pytest.fixture(params=["folder", "compressed folder", "archive"])
@@ -54,7 +53,7 @@ def texts(tmp_path: Path, challenge_like: Dataset) -> dict[str, bytes]:
         return {member.name: archive.extractfile(member).read() for member in archive}
 
 
-def test_round_trip(written: Path, challenge_like: Dataset, same_dataset: Same) -> None:
+def test_round_trip(written: Path, challenge_like: Dataset) -> None:
     found = read_official(written, bias=-0.3)
     assert set(found.provenance) == {"layout", "inputs", "network", "truth"}
     same_dataset(replace(found, provenance={}), challenge_like)
@@ -76,7 +75,7 @@ def test_equal_datasets_give_equal_archives(tmp_path: Path, challenge_like: Data
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_first_layers(written: Path, challenge_like: Dataset, layers: int, same_matrix: Same) -> None:
+def test_first_layers(written: Path, challenge_like: Dataset, layers: int) -> None:
     found = read_official(written, layers=layers, bias=-0.3)
     assert (found.name, len(found.network)) == (f"challenge-8x{layers}", layers)
     same_matrix(found.network[-1].weights, challenge_like.network[layers - 1].weights)
@@ -84,7 +83,7 @@ def test_first_layers(written: Path, challenge_like: Dataset, layers: int, same_
 
 
 @pytest.mark.parametrize(("limit", "truth"), [(1, [0]), (3, [0]), (4, [0, 3]), (6, [0, 3, 5]), (99, [0, 3, 5])])
-def test_first_inputs(written: Path, challenge_like: Dataset, limit: int, truth: list[int], same_matrix: Same) -> None:
+def test_first_inputs(written: Path, challenge_like: Dataset, limit: int, truth: list[int]) -> None:
     found = read_official(written, bias=-0.3, limit_inputs=limit)
     same_matrix(found.inputs, challenge_like.inputs.slice_groups(0, min(limit, 6)))
     assert found.truth.tolist() == truth

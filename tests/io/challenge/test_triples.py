@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from file_comparisons import same_matrix
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import coo_matrices
@@ -18,12 +19,12 @@ def chunks(matrix: COO, cuts: list[int]):
 
 
 @given(coo_matrices(), st.lists(st.integers(0, 40), max_size=4))
-def test_chunks_are_joined(same_matrix, matrix: COO, cuts: list[int]) -> None:
+def test_chunks_are_joined(matrix: COO, cuts: list[int]) -> None:
     same_matrix(gather(chunks(matrix, cuts), matrix.shape), matrix)
 
 
 @given(coo_matrices(), st.lists(st.integers(0, 40), max_size=4), st.integers(1, 45))
-def test_rows_beyond_the_limit_are_left_out(same_matrix, matrix: COO, cuts: list[int], limit: int) -> None:
+def test_rows_beyond_the_limit_are_left_out(matrix: COO, cuts: list[int], limit: int) -> None:
     found = gather(chunks(matrix, cuts), (limit, matrix.shape[1]), fixed_rows=False)
     kept = matrix.rows < limit
     height = min(limit, int(matrix.rows.max()) + 1 if matrix.nnz else 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from file_comparisons import Corrupted, refused_at, same_matrix
 from hypothesis import assume, given
 from strategies import csc_matrices, csr_matrices
 
@@ -15,15 +16,12 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import CSC, CSR, coo_to_csc
 from sparsenn.io.challenge import text, tsv
 
-Corrupted = Callable[..., Path]
-Same = Callable[[Any, Any], None]
-
 LAYER = b"1\t1\t0.5\n3\t1\t-1\n2\t3\t0.25\n"
 
 
 @given(csr_matrices())
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_images_round_trip(tmp_path_factory, same_matrix: Same, suffix: str, images: CSR) -> None:
+def test_images_round_trip(tmp_path_factory, suffix: str, images: CSR) -> None:
     assume(images.nnz)
     path = tmp_path_factory.mktemp("tsv") / f"sparse-images-9.tsv{suffix}"
     tsv.write_images(path, images)
@@ -33,7 +31,7 @@ def test_images_round_trip(tmp_path_factory, same_matrix: Same, suffix: str, ima
 
 
 @given(csc_matrices())
-def test_layer_round_trip(tmp_path_factory, same_matrix: Same, weights: CSC) -> None:
+def test_layer_round_trip(tmp_path_factory, weights: CSC) -> None:
     assume(weights.nnz)
     folder = tmp_path_factory.mktemp("tsv")
     for name in ("n9-l1.tsv", "n9-l1.tsv.gz"):
@@ -62,7 +60,7 @@ def test_equal_values_are_stored_once(corrupted: Corrupted, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 100])
-def test_first_images_only(corrupted: Corrupted, same_matrix: Same, limit: int) -> None:
+def test_first_images_only(corrupted: Corrupted, limit: int) -> None:
     path = corrupted(b"6\t2\t1\n1\t1\t0.5\n5\t5\t1\n1\t3\t1\n3\t4\t2\n")
     whole = tsv.read_images(path, 5)
     assert whole.shape == (6, 5)
@@ -96,12 +94,12 @@ def test_duplicates_are_named(corrupted: Corrupted, again: bytes, chunk: int, mo
     ],
 )
 @pytest.mark.parametrize("name", ["n4-l1.tsv", "n4-l1.tsv.gz"])
-def test_faulty_layers(corrupted: Corrupted, refused_at: Any, name: str, data: bytes, line: int, message: str) -> None:
+def test_faulty_layers(corrupted: Corrupted, name: str, data: bytes, line: int, message: str) -> None:
     path = corrupted(gzip.compress(data) if name.endswith("gz") else data, name)
     refused_at(lambda path: tsv.read_layer(path, (4, 3)), path, line, re.escape(message))
 
 
-def test_windows_text_with_byte_order_mark(corrupted: Corrupted, same_matrix: Same) -> None:
+def test_windows_text_with_byte_order_mark(corrupted: Corrupted) -> None:
     data = b"\xef\xbb\xbf" + LAYER.replace(b"\n", b"\r\n")
     same_matrix(tsv.read_layer(corrupted(data), (4, 3)), tsv.parse_layer(LAYER, "x", (4, 3)))
 

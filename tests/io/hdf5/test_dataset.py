@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from file_comparisons import same_dataset, same_matrix
 from hdf5_changes import Change, attribute, described, element, put, record, refused_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +18,6 @@ from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import Dataset
 from sparsenn.io.hdf5.dataset import read_categories, read_dataset, write_dataset, write_result
-
-Same = Callable[[Any, Any], None]
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def prefix(dataset: Dataset, layers: int, inputs: int) -> Dataset:
 
 
 @given(networks_with_inputs(), st.booleans(), st.dictionaries(st.text(), st.text()), st.text())
-def test_round_trip(tmp_path_factory, same_dataset: Same, drawn: Any, known: bool, notes: Any, name: str) -> None:
+def test_round_trip(tmp_path_factory, drawn: Any, known: bool, notes: Any, name: str) -> None:
     network, inputs = drawn
     truth = np.arange(0, inputs.shape[0], 3) if known else None
     dataset = Dataset(name, network, inputs, truth, notes)
@@ -48,7 +46,7 @@ def test_round_trip(tmp_path_factory, same_dataset: Same, drawn: Any, known: boo
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("inputs", [1, 3, 5, 6])
-def test_every_kind_of_layer(path: Path, mixed: Dataset, same_dataset: Same, layers: int, inputs: int) -> None:
+def test_every_kind_of_layer(path: Path, mixed: Dataset, layers: int, inputs: int) -> None:
     same_dataset(read_dataset(path, layers, inputs), prefix(mixed, layers, inputs))
 
 
@@ -67,7 +65,7 @@ def test_only_the_part_asked_for_is_read(path: Path, monkeypatch: pytest.MonkeyP
 
 
 @given(csr_matrices(), st.dictionaries(st.text(), st.text()))
-def test_result_round_trip(tmp_path_factory, same_matrix: Same, outputs: CSR, notes: dict[str, str]) -> None:
+def test_result_round_trip(tmp_path_factory, outputs: CSR, notes: dict[str, str]) -> None:
     path = tmp_path_factory.mktemp("h5") / "r.h5"
     categories = np.flatnonzero(np.diff(outputs.indptr))
     write_result(path, outputs, categories[::-1], notes)

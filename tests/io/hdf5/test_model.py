@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from file_comparisons import same_matrix
 from hdf5_changes import Change, attribute, described, put, record, refused_after
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
@@ -130,7 +131,7 @@ def test_what_is_a_model(tmp_path: Path, mixed: Dataset) -> None:
         read_model(tmp_path / "none.h5")
 
 
-def test_layers_of_a_dataset(tmp_path: Path, mixed: Dataset, same_matrix: Callable[[Any, Any], None]) -> None:
+def test_layers_of_a_dataset(tmp_path: Path, mixed: Dataset) -> None:
     path = tmp_path / "model.h5"
     write_model(path, Model(mixed.network, "mse", False))
     found = read_model(path).network

@@ -17,20 +17,8 @@ from sparsenn.errors import ShapeError
 from sparsenn.formats import COO, coo_to_csc
 from sparsenn.io import read_model, write_model
 from sparsenn.io.hdf5.model_layers import LAYER
-from sparsenn.layers import (
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    Identity,
-    LayerNorm,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Slice,
-    Softmax,
-    SparseLinear,
-    Tanh,
-)
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, Slice, Softmax, SparseLinear
+from sparsenn.layers.activation import Identity, ReLU, Tanh
 from sparsenn.model import Model
 from sparsenn.network import Network
 

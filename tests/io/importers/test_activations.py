@@ -15,7 +15,18 @@ from onnx_graphs import chain, model, node
 import sparsenn
 from sparsenn.errors import InputError, UsageError
 from sparsenn.layers import Linear, LogSoftmax, Multiply, ReLU
-from sparsenn.layers.activation import ACTIVATIONS, GELU, SELU, GELUTanh, HardSigmoid, LeakyReLU, Mish, SiLU, Softplus
+from sparsenn.layers.activation import (
+    ACTIVATIONS,
+    ELU,
+    GELU,
+    SELU,
+    GELUTanh,
+    HardSigmoid,
+    LeakyReLU,
+    Mish,
+    SiLU,
+    Softplus,
+)
 from sparsenn.layers.activation_names import elsewhere_of, names_elsewhere
 from sparsenn.layers.elementwise import Elementwise
 from sparsenn.model import Model
@@ -33,11 +44,14 @@ def is_known(activation: Elementwise, framework: str) -> bool:
     return all(elsewhere_of(activation, each) is not None for each in ("torch", framework))
 
 
+def expected_of(activation: Elementwise) -> Any:
+    return np.vectorize(lambda z: value_of(activation, z))(SUMS)
+
+
 def check(network: Network, activation: Elementwise) -> None:
     """Hold a network of one layer against the formula."""
     assert [layer.activation for layer in network] == [activation]
-    expected = np.vectorize(lambda z: value_of(activation, z))(SUMS)
-    np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected_of(activation), rtol=1e-5, atol=1e-5)
 
 
 def network_of(activation: Any) -> Network:
@@ -78,8 +92,7 @@ def test_written_to_onnx_and_read_again(activation: Elementwise, tmp_path: Path)
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: ROWS})
-    expected = np.vectorize(lambda z: value_of(activation, z))(SUMS)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, expected_of(activation), rtol=1e-4, atol=1e-5)
     (read,) = sparsenn.from_onnx(path)
     assert type(read.activation) is type(activation)
     if activation.argument is not None:
@@ -136,17 +149,16 @@ def test_names_of_keras(name: str, tmp_path: Path) -> None:
     network = sparsenn.from_keras(write_archive(tmp_path / "model.keras", [5], [dense(WEIGHTS, BIAS, name)]))
     kinds = [kind for kind in ACTIVATIONS for foreign in kind.elsewhere if foreign[:2] == ("keras_function", name)]
     assert type(network[0].activation) in kinds
-    expected = np.vectorize(lambda z: value_of(network[0].activation, z))(SUMS)
-    np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)
+    check(network, network[0].activation)
 
 
 def test_layers_of_keras(tmp_path: Path) -> None:
-    layers = [dense(WEIGHTS, BIAS), layer("ELU", alpha=0.7)]
-    (read,) = sparsenn.from_keras(write_archive(tmp_path / "elu.keras", [5], layers))
-    assert (read.activation.name, read.activation.argument) == ("elu", 0.7)
-    layers = [dense(WEIGHTS, BIAS), layer("LeakyReLU", negative_slope=0.2)]
-    (read,) = sparsenn.from_keras(write_archive(tmp_path / "leaky.keras", [5], layers))
-    assert read.activation == LeakyReLU(0.2)
+    for made, activation in (
+        (layer("ELU", alpha=0.7), ELU(0.7)),
+        (layer("LeakyReLU", negative_slope=0.2), LeakyReLU(0.2)),
+    ):
+        (read,) = sparsenn.from_keras(write_archive(tmp_path / "some.keras", [5], [dense(WEIGHTS, BIAS), made]))
+        assert read.activation == activation
 
 
 @pytest.mark.parametrize("beta", [0.5, 0.25])

@@ -13,18 +13,7 @@ from scipy.sparse import csr_array, save_npz
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
 from sparsenn.io import from_weights
-from sparsenn.layers import (
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    Identity,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Softmax,
-    SparseLinear,
-    Tanh,
-)
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear, Tanh
 from sparsenn.network import Network
 
 RNG = np.random.default_rng(7)
@@ -51,16 +40,13 @@ EXPECTED = np.maximum(ROWS @ FIRST.T + BIAS, 0) @ SECOND.T
         {"coefs_0": FIRST.T, "intercepts_0": BIAS, "coefs_1": SECOND.T},
         {"a.weight": csr_array(FIRST), "a.bias": BIAS.tolist(), "b.weight": SECOND.tolist()},
         {"1.weight_orig": FIRST * 2, "1.weight_mask": np.full((5, 7), 0.5), "1.bias": BIAS, "2.weight": SECOND},
-        {
-            f"layer{number}_{what}": array
-            for number, what, array in ((10, "weight", SECOND), (9, "weight", FIRST), (9, "bias", BIAS))
-        },
+        {"layer10_weight": SECOND, "layer9_weight": FIRST, "layer9_bias": BIAS},
         {f"layer1{5000 * '0'}_weight": SECOND, "layer09_weight": FIRST, "layer09_bias": BIAS},
     ],
 )
 def test_matched_in_order(bag: dict[str, Any]) -> None:
     network = from_weights(bag)
-    assert [layer.activation for layer in network] == [ReLU(), Identity()]  # type: ignore[union-attr]
+    assert [layer.activation for layer in network] == [ReLU(), Identity()]
     np.testing.assert_allclose(outputs(network), EXPECTED, rtol=1e-5, atol=1e-6)
 
 
@@ -82,8 +68,8 @@ def test_layers_with_what_stands_between_them() -> None:
     network = from_weights(bag, ["conv", "norm", ReLU(), MaxPool2d(2), Flatten(), "out"], image=(1, 6, 6))
     assert [type(layer) for layer in network] == [Conv2d, MaxPool2d, Flatten, Linear]
     factor = bag["norm.weight"] / np.sqrt(bag["norm.running_var"] + 1e-5)
-    np.testing.assert_allclose(network[0].weights, bag["conv.weight"] * factor[:, None, None, None], rtol=1e-6)  # type: ignore[union-attr]
-    np.testing.assert_allclose(network[0].bias, 1 - bag["norm.running_mean"] * factor, rtol=1e-6)  # type: ignore[union-attr]
+    np.testing.assert_allclose(network[0].weights, bag["conv.weight"] * factor[:, None, None, None], rtol=1e-6)
+    np.testing.assert_allclose(network[0].bias, 1 - bag["norm.running_mean"] * factor, rtol=1e-6)
 
 
 CONVOLUTIONS = {
@@ -115,7 +101,7 @@ def test_layers_as_a_text(text: str, between: list[Any]) -> None:
     [
         (
             "1x6x6,conv,flatten,dense",
-            r"the step 'dense' is not a layer of these weights \(conv, relu\), and not relu, sigmoid, .*",
+            r"the step 'dense' is not a layer of these weights \(conv, relu\), and not relu",
         ),
         ("conv,1x6x6,flatten,relu", "the step '1x6x6' is not a layer"),
         ("1x6x6,conv,max_pool9,flatten,relu", "a window of 9 x 9"),
@@ -195,7 +181,7 @@ def test_one_matrix_of_scipy(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"matrix.npz: ambiguous orientation"):
         from_weights(tmp_path / "matrix.npz")
     network = from_weights(tmp_path / "matrix.npz", order="inputs, outputs", sparse_below=2)
-    np.testing.assert_array_equal(network[0].weights.to_scipy().toarray(), FIRST)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(network[0].weights.to_scipy().toarray(), FIRST)
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt", "pkl", "joblib", "bin"])
@@ -233,7 +219,6 @@ def test_real_pruned_convolutions(shared_data: Path, device: str) -> None:
 
 
 def test_npz(tmp_path: Path) -> None:
-    np.savez_compressed(
-        tmp_path / "bag.npz", weight1=FIRST.astype(np.float64), bias1=BIAS, weight2=SECOND.astype(np.float16)
-    )
+    arrays = {"weight1": FIRST.astype(np.float64), "bias1": BIAS, "weight2": SECOND.astype(np.float16)}
+    np.savez_compressed(tmp_path / "bag.npz", **arrays)
     np.testing.assert_allclose(outputs(from_weights(tmp_path / "bag.npz")), EXPECTED, rtol=1e-2, atol=1e-2)

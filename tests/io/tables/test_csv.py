@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from file_comparisons import Corrupted, refused_at
 
 from sparsenn.errors import FileFormatError
 from sparsenn.io.tables.files import open_table, read_table
 
-Corrupted = Callable[[bytes, str], Path]
 TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
 
 
@@ -56,7 +54,7 @@ def test_forms_of_text(corrupted: Corrupted, text: bytes) -> None:
         (b"a,a\n1,2\n", 1, "two columns are called 'a'"),
     ],
 )
-def test_faults_name_their_line(corrupted: Corrupted, refused_at: Any, text: bytes, line: int, message: str) -> None:
+def test_faults_name_their_line(corrupted: Corrupted, text: bytes, line: int, message: str) -> None:
     refused_at(read_table, corrupted(text, "a.csv"), line, message)
 
 
@@ -73,7 +71,7 @@ def test_faults_name_their_line(corrupted: Corrupted, refused_at: Any, text: byt
         (b"1,2\n3,4\r5,6\r7\n", 2, "a line end within a row"),
     ],
 )
-def test_faults_of_matrices(corrupted: Corrupted, refused_at: Any, text: bytes, line: int, message: str) -> None:
+def test_faults_of_matrices(corrupted: Corrupted, text: bytes, line: int, message: str) -> None:
     refused_at(lambda path: read_table(path).matrix(), corrupted(text, "a.csv"), line, message)
 
 

@@ -113,7 +113,10 @@ def test_calls_of_layers_with_arguments(tmp_path: Path, kwargs: dict[str, Any], 
 def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
     """Models that are alike and compute different things: input shapes, and what is made of the input."""
     of, ops, three = keras.layers, keras.ops, np.array([5.0, -7.0, 0.5], np.float32)
-    activations = keras.activations
+    activations, norm = keras.activations, keras.layers.LayerNormalization
+
+    def gated(x: Any) -> Any:
+        return of.Multiply()([of.Activation("sigmoid")(x), x])
 
     def twice(x: Any) -> Any:
         inputs = of.Input((4,))
@@ -144,21 +147,15 @@ def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
         "relu, sloping": ((4,), lambda x: activations.relu(of.Dense(4)(x), negative_slope=0.5)),
         "relu, later": ((4,), lambda x: activations.relu(of.Dense(4)(x), threshold=0.5)),
         "gelu": ((4,), lambda x: activations.gelu(of.Dense(4)(x))),
-        "layer norm": (
-            (4,),
-            lambda x: of.LayerNormalization(epsilon=0.1)(of.Dense(3)(of.LayerNormalization(center=False)(x))),
-        ),
-        "layer norm of tokens": ((6, 4), lambda x: of.LayerNormalization(scale=False)(x)),
-        "layer norm of channels": ((4, 5, 3), lambda x: of.LayerNormalization()(of.Conv2D(4, 2)(x))),
-        "layer norm, then a window": ((4, 5, 3), lambda x: of.Conv2D(2, 2)(of.LayerNormalization()(x))),
-        "layer norm of images": ((4, 5, 3), lambda x: of.LayerNormalization([1, 2, 3])(of.Conv2D(4, 2)(x))),
-        "layer norm of lines": ((4, 5, 3), lambda x: of.LayerNormalization(axis=2)(of.Conv2D(4, 2)(x))),
+        "layer norm": ((4,), lambda x: norm(epsilon=0.1)(of.Dense(3)(norm(center=False)(x)))),
+        "layer norm of tokens": ((6, 4), lambda x: norm(scale=False)(x)),
+        "layer norm of channels": ((4, 5, 3), lambda x: norm()(of.Conv2D(4, 2)(x))),
+        "layer norm, then a window": ((4, 5, 3), lambda x: of.Conv2D(2, 2)(norm()(x))),
+        "layer norm of images": ((4, 5, 3), lambda x: norm([1, 2, 3])(of.Conv2D(4, 2)(x))),
+        "layer norm of lines": ((4, 5, 3), lambda x: norm(axis=2)(of.Conv2D(4, 2)(x))),
         "root mean square": ((4,), lambda x: of.RMSNormalization()(of.Dense(4)(x))),
         "x * sigmoid(x)": ((4,), lambda x: (lambda y: y * ops.sigmoid(y))(of.Dense(4)(x))),
-        "Multiply, gated": (
-            (4,),
-            lambda x: (lambda y: of.Multiply()([of.Activation("sigmoid")(y), y]))(of.Dense(4)(x)),
-        ),
+        "Multiply, gated": ((4,), lambda x: gated(of.Dense(4)(x))),
         "reshape": ((4,), lambda x: ops.reshape(of.Dense(4)(x), (-1, 4))),
         "model in model": ((4,), twice),
         "training": ((4,), lambda x: of.BatchNormalization()(x, training=True)),

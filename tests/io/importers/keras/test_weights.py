@@ -69,10 +69,8 @@ def renamed(path: Path, rename: Callable[[str], str], listed: bool) -> Path:
         for name, group in file["model_weights"].items():
             names = []
             for array in ("kernel", "bias") if name != "l2" else ():
-                file.move(
-                    f"model_weights/{name}/{name}/{array}:0", f"model_weights/{name}/{rename(f'{name}/{array}:0')}"
-                )
                 names.append(rename(f"{name}/{array}:0"))
+                file.move(f"model_weights/{name}/{name}/{array}:0", f"model_weights/{name}/{names[-1]}")
             if listed and names:
                 group.attrs["weight_names"] = np.asarray(names, "S")
             elif names:  # of variable length, as h5py writes a list of texts

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx", reason="reads ONNX files")
 from onnx import helper
 from onnx_graphs import Array, cast, chain, check, ints, model, node, normal
 

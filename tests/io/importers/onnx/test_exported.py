@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx", reason="reads ONNX files")
-
 from sparsenn import Linear, Session, Softmax, SparseLinear, from_onnx, read_model, to_onnx
 
 FOLDER = Path(__file__).parent / "exported"

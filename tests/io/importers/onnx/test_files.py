@@ -7,37 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import scipy.sparse as sp
+from onnx_graphs import model, node, normal
 
 import sparsenn
-from sparsenn import (
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    Identity,
-    Linear,
-    MaxPool2d,
-    Multiply,
-    Network,
-    Node,
-    ReLU,
-    Session,
-    Sigmoid,
-    SiLU,
-    Slice,
-    Softmax,
-    SparseLinear,
-    Tanh,
-    from_onnx,
-    read_model,
-    to_onnx,
-)
+from sparsenn import Network, Node, Session, from_onnx, read_model, to_onnx
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
-
-pytest.importorskip("onnx", reason="reads ONNX files")
-import onnx
-from onnx_graphs import model, node, normal
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, Slice, Softmax, SparseLinear
+from sparsenn.layers.activation import Identity, ReLU, Sigmoid, SiLU, Tanh
 
 
 def sparse(rows: int, columns: int, seed: int) -> Any:
@@ -247,14 +226,11 @@ def hostile(case: str) -> Any:
         proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("x", 1, ["n", "m"]))
     elif case == "texts":
         proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("x", 8, ["n", 5]))
-    elif case == "sparse":
+    elif case.startswith("sparse"):
+        last, sizes = (99, [5, 3]) if case == "sparse" else (4, [1 << 40, 1 << 40])
         values = onnx.numpy_helper.from_array(normal(2), "V")
-        places = onnx.numpy_helper.from_array(np.array([3, 99]), "p")
-        proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [5, 3]))
-    elif case == "sparse size":
-        values = onnx.numpy_helper.from_array(normal(2), "V")
-        places = onnx.numpy_helper.from_array(np.array([3, 4]), "p")
-        proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [1 << 40, 1 << 40]))
+        places = onnx.numpy_helper.from_array(np.array([3, last]), "p")
+        proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, sizes))
     return proto
 
 

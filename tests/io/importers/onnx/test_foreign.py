@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -220,7 +221,6 @@ def test_files_hold_foreign_layers(name: str, tmp_path: Path) -> None:
 
 
 def test_a_file_with_damaged_tensors_is_refused(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
     write_model(tmp_path / "model.h5", Model(from_onnx(largest()), "mse", False))
     for numbers in ([0], [0, 0, 1], [0, 5, 1, 20, 0, 1, 3], [0, 0, 1, -20, 0, 1, 3], [0, 0, 9, 20]):
         with h5py.File(tmp_path / "model.h5", "r+") as file:

@@ -7,32 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-from sparsenn import (
-    Conv2d,
-    Flatten,
-    Identity,
-    InputLayout,
-    Linear,
-    Model,
-    Network,
-    ReLU,
-    Session,
-    Softmax,
-    from_onnx,
-    read_model,
-    to_onnx,
-    write_model,
-)
-from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.formats import Column, Scaling, TableEncoding
-
-pytest.importorskip("onnx", reason="writes ONNX files")
 import onnx
 import onnx.reference
+import pytest
 from onnx_graphs import model as graph
 from onnx_graphs import node, normal
+
+from sparsenn import InputLayout, Model, Network, Session, from_onnx, read_model, to_onnx, write_model
+from sparsenn.errors import FileFormatError, UsageError
+from sparsenn.formats import Column, Scaling, TableEncoding
+from sparsenn.layers import Conv2d, Flatten, Identity, Linear, ReLU, Softmax
 
 NAMES = ("setosa", "versi, color", "vírginica")
 COLUMNS = TableEncoding((Column("length"), Column("width", fill=2.5), Column("age"), Column("a b")), ("kind",), True)
@@ -77,7 +61,6 @@ def test_scaling_becomes_nodes(run: Any, given: Model, tmp_path: Path) -> None:
     to_onnx(given, path)
     onnx.checker.check_model(str(path), full_check=True)
     rows = np.float32(normal(7, network.inputs) * 50)
-    assert given.scaling is not None
     expected = Session(network, device="reference")(given.scaling.apply(rows, network.image))
     found = run(path, rows.reshape(7, *network.shapes[0]))
     np.testing.assert_allclose(found.reshape(7, -1), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

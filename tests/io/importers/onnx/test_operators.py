@@ -5,27 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx", reason="reads ONNX files")
 import onnx
+import pytest
 from onnx import helper
 from onnx_graphs import Array, cast, chain, check, ints, model, node, normal
 
-from sparsenn import (
-    Add,
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    Multiply,
-    ReLU,
-    Session,
-    SparseLinear,
-    from_onnx,
-)
+from sparsenn import Session, from_onnx
 from sparsenn.errors import InputError
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, ReLU, SparseLinear
 
 
 def kinds(network: Any) -> list[type]:

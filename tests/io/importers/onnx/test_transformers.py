@@ -13,22 +13,10 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from sparsenn import (
-    GELU,
-    Add,
-    ForeignLayer,
-    LayerNorm,
-    Model,
-    Network,
-    PerPosition,
-    Session,
-    SparseLinear,
-    from_onnx,
-    read_model,
-    to_onnx,
-    write_model,
-)
+from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.formats import Array
+from sparsenn.layers import Add, ForeignLayer, LayerNorm, PerPosition, SparseLinear
+from sparsenn.layers.activation import GELU
 
 pytestmark = pytest.mark.usefixtures("foreign_layers")
 
@@ -142,30 +130,22 @@ def test_normalisations_and_residual_sums_are_here(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("options", [{}, {"kernel": "panel"}, {"batch_size": 3}, {"precision": "float64"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({}, {"kernel": "panel"}, {"batch_size": 3}, {"precision": "float64"}, {"device": "reference"}),
+        pytest.param({"device": "cuda"}, marks=pytest.mark.gpu),
+    ],
+    ids=str,
+)
 def test_outputs_are_those_of_onnx_runtime(name: str, options: dict[str, Any]) -> None:
     model = BLOCKS[name]
-    session = Session(from_onnx(model), device="cpu", **options)
+    session = Session(from_onnx(model), **{"device": "cpu"} | options)
     for count in (1, 64):
         want = expected(model, rows_of(count))
         for _ in range(2):
             found = session(rows_of(count))
             np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
-
-
-def test_the_reference_computes_the_same() -> None:
-    found = Session(from_onnx(BLOCKS["ViT"]), device="reference")(rows_of(3))
-    want = expected(BLOCKS["ViT"], rows_of(3))
-    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", BLOCKS)
-def test_outputs_on_a_gpu_are_those_of_onnx_runtime(name: str) -> None:
-    session = Session(from_onnx(BLOCKS[name]), device="cuda")
-    for count in (1, 64):
-        want = expected(BLOCKS[name], rows_of(count))
-        np.testing.assert_allclose(session(rows_of(count)).reshape(want.shape), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", BLOCKS)
