@@ -9,7 +9,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from sparsenn import Linear, Network
 from sparsenn.distributed import stream, streaming
@@ -135,11 +137,9 @@ def test_no_rows(network: Network, tmp_path: Path, kind: str, suffix: str, resum
         with h5py.File(rows, "w") as file:
             file["inputs"] = none
     else:
-        pa = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
         parquet.write_table(pa.table(dict.fromkeys("abc", none[:, 0])), rows)
-    stream(network, rows, output, resume=resume, device="cpu")
+    found = stream(network, rows, output, resume=resume, device="cpu")
+    assert (found.inputs, found.categories.size) == (0, 0)
     if suffix == ".npy":
         assert np.load(output).shape == (0, 2)
     elif suffix == ".h5":

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from pyarrow import parquet
 
-from sparsenn import Linear, Network, Session
+from sparsenn import Network, Session
 from sparsenn.distributed import streaming
 from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
@@ -21,7 +23,7 @@ from sparsenn.formats import from_dense
 from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.challenge.tsv import read_categories, write_images
 from sparsenn.io.tables import row_source
-from sparsenn.layers import Identity, ReLU
+from sparsenn.layers import ReLU
 
 WIDTH, ROWS = 48, 900
 
@@ -57,9 +59,6 @@ def right(network, rows):
 @pytest.fixture(scope="module")
 def folder(network, rows, right, tmp_path_factory):
     """The rows in every kind of file."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     made = tmp_path_factory.mktemp("rows")
     dense = rows.to_scipy().toarray()
     np.save(made / "rows.npy", dense)
@@ -87,6 +86,17 @@ def limit_for(size, devices=1, row=2 * 4 * WIDTH):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def check_outputs(path, right):
+    """Hold a file against one run: the bits of its outputs, or its categories."""
+    if path.suffix == ".tsv":
+        assert np.array_equal(read_categories(path), right.categories)
+    elif path.suffix == ".npy":
+        assert np.load(path).tobytes() == right.dense.tobytes()
+    else:
+        with h5py.File(path) as file:
+            assert file["outputs"][()].tobytes() == right.dense.tobytes()
 
 
 def pieces_folder(output):
@@ -119,7 +129,7 @@ def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkey
         monkeypatch.setattr(streaming, "MOST_PIECE_ROWS", most if most > 1 else 97)
     found = stream(network, folder / name, tmp_path / "found.tsv", device="cpu")
     assert np.array_equal(found.categories, right.categories)
-    assert np.array_equal(read_categories(tmp_path / "found.tsv"), right.categories)
+    check_outputs(tmp_path / "found.tsv", right)
     assert found.inputs == ROWS
     assert [layer.nonzeros for layer in found.statistics] == [layer.nonzeros for layer in right.statistics]
     if ".tsv" in name:
@@ -127,11 +137,9 @@ def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkey
             stream(network, folder / name, tmp_path / "found.npy", device="cpu")
         assert names(tmp_path) == ["found.tsv"]
         return
-    stream(network, folder / name, tmp_path / "found.npy", device="cpu")
-    stream(network, folder / name, tmp_path / "found.h5", device="cpu")
-    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
-    with h5py.File(tmp_path / "found.h5") as file:
-        assert file["outputs"][()].tobytes() == right.dense.tobytes()
+    for output in (tmp_path / "found.npy", tmp_path / "found.h5"):
+        stream(network, folder / name, output, device="cpu")
+        check_outputs(output, right)
     assert names(tmp_path) == ["found.h5", "found.npy", "found.tsv"]
 
 
@@ -141,7 +149,7 @@ def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, m
     monkeypatch.setattr("sparsenn.distributed.devices.gpus", lambda: ("cpu",) * count)
     limit = limit_for(size, count)
     found = stream(network, folder / "rows.npy", tmp_path / "found.npy", devices="all", memory_limit=limit)
-    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
+    check_outputs(tmp_path / "found.npy", right)
     assert np.array_equal(found.categories, right.categories)
     assert found.notes[-1].startswith("Samples were shared by ")
 
@@ -149,26 +157,7 @@ def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, m
 @pytest.mark.gpu
 def test_gpus_give_the_bits_of_the_cpu(network, folder, right, tmp_path):
     stream(network, folder / "rows.npy", tmp_path / "found.npy", devices="all", memory_limit=limit_for(60))
-    assert np.load(tmp_path / "found.npy").tobytes() == right.dense.tobytes()
-
-
-def test_classes_and_scaled_rows(folder, tmp_path):
-    rng = np.random.default_rng(3)
-    network = Network((Linear(rng.normal(size=(WIDTH, 5)), None, Identity()),))
-    rows = np.load(folder / "rows.npy")
-    given = {"device": "cpu", "memory_limit": limit_for(70)}
-    stream(network, folder / "rows.npy", tmp_path / "c.npy", classes=True, prepare=lambda found: 2 * found, **given)
-    classes = np.load(tmp_path / "c.npy")
-    right = Session(network, device="cpu", reproducible=True)(2 * rows)
-    assert classes.dtype == np.int64
-    assert np.array_equal(classes, right.argmax(axis=1))
-
-
-def test_no_rows(network, tmp_path):
-    np.save(tmp_path / "none.npy", np.zeros((0, WIDTH), np.float32))
-    found = stream(network, tmp_path / "none.npy", tmp_path / "found.npy", device="cpu")
-    assert (found.inputs, found.categories.size) == (0, 0)
-    assert np.load(tmp_path / "found.npy").shape == (0, WIDTH)
+    check_outputs(tmp_path / "found.npy", right)
 
 
 # ---- Runs that are cut -----------------------------------------------------------------------------------------------
@@ -215,32 +204,22 @@ def test_a_run_that_is_killed_is_gone_on_with(network, folder, right, tmp_path, 
     child = start(folder / "rows.h5", folder / name, output, limit_for(15))
     _, told = child.communicate(timeout=100)
     assert child.returncode == 0, told
-    if suffix == ".tsv":
-        assert np.array_equal(read_categories(output), right.categories)
-    elif suffix == ".npy":
-        assert np.load(output).tobytes() == right.dense.tobytes()
-    else:
-        with h5py.File(output) as file:
-            assert file["outputs"][()].tobytes() == right.dense.tobytes()
+    check_outputs(output, right)
     assert names(tmp_path) == [output.name]
 
 
-def cut_after(monkeypatch, count, error):
-    """Have writing fail after so many pieces."""
-    kept, real = [], streaming.Pieces.keep
+def cut_run(network, folder, output, name="rows.npy"):
+    """Interrupt a run when three pieces are written."""
+    written, real = [], streaming.Pieces.keep
 
     def keep(self, number, piece, outputs):
-        if len(kept) == count:
-            raise error
-        kept.append(number)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(number)
         real(self, number, piece, outputs)
 
-    monkeypatch.setattr(streaming.Pieces, "keep", keep)
-
-
-def cut_run(network, folder, output, name="rows.npy", count=3):
     with pytest.MonkeyPatch.context() as patch:
-        cut_after(patch, count, KeyboardInterrupt)
+        patch.setattr(streaming.Pieces, "keep", keep)
         with pytest.raises(KeyboardInterrupt):
             stream(network, folder / name, output, device="cpu", memory_limit=limit_for(40))
 
@@ -254,7 +233,7 @@ def test_only_what_is_not_done_is_computed(network, folder, right, tmp_path, mon
     monkeypatch.setattr(Session, "_run_rows", lambda self, *given: computed.append(given[2]) or real(self, *given))
     found = stream(network, folder / name, output, device="cpu", resume=True, memory_limit=limit_for(77))
     assert sum(computed) == ROWS - 3 * size
-    assert np.array_equal(read_categories(output), right.categories)
+    check_outputs(output, right)
     assert np.array_equal(found.categories, right.categories)
     assert "were done by an earlier run" in found.notes[-1]
     assert found.statistics == ()
@@ -293,7 +272,7 @@ def test_a_log_whose_end_is_cut_or_damaged(network, folder, right, tmp_path):
     log.write_bytes(whole[:-4])
     found = stream(network, folder / "rows.npy", output, device="cpu", resume=True)
     assert "were done by an earlier run" in found.notes[-1]
-    assert np.load(output).tobytes() == right.dense.tobytes()
+    check_outputs(output, right)
 
 
 def test_a_second_run_into_one_file_is_refused(network, folder, tmp_path):
@@ -328,7 +307,7 @@ def test_an_error_of_a_device_ends_all_and_keeps_what_is_done(network, folder, r
     assert not threads()
     assert not output.exists()
     stream(network, folder / "rows.npy", output, device="cpu", resume=True)
-    assert np.load(output).tobytes() == right.dense.tobytes()
+    check_outputs(output, right)
 
 
 def faulty(folder, path, row):
@@ -374,9 +353,6 @@ def test_files_that_are_none_are_refused_and_leave_nothing(network, tmp_path, ma
 
 
 def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
-    import pyarrow as pa
-    from pyarrow import parquet
-
     columns = {f"column {number}": [1.0, 2.0] for number in range(WIDTH)}
     for column, words in (
         ([1.0, None], "row 2, column .column 3. holds nothing"),
@@ -387,21 +363,17 @@ def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
             stream(network, tmp_path / "rows.parquet", device="cpu")
 
 
-def test_other_kinds_of_outputs_are_refused(network, folder, tmp_path):
-    with pytest.raises(UsageError, match="rows are streamed to"):
-        stream(network, folder / "rows.npy", tmp_path / "found.csv", device="cpu")
-    with pytest.raises(UsageError, match=r"rows are streamed to \.npy"):
-        stream(network, folder / "rows.npy", tmp_path / "found.tsv", classes=True, device="cpu")
-    with pytest.raises(UsageError, match="without an output there is nothing to resume"):
-        stream(network, folder / "rows.npy", resume=True, device="cpu")
-    with pytest.raises(ResourceError, match="its folder does not exist"):
-        stream(network, folder / "rows.npy", tmp_path / "none" / "found.npy", device="cpu")
+def test_other_kinds_of_outputs_and_too_little_memory_are_refused(network, folder, tmp_path):
+    for output, options, error, words in (
+        (tmp_path / "found.csv", {}, UsageError, "rows are streamed to"),
+        (tmp_path / "found.tsv", {"classes": True}, UsageError, r"rows are streamed to \.npy"),
+        (None, {"resume": True}, UsageError, "without an output there is nothing to resume"),
+        (tmp_path / "none" / "found.npy", {}, ResourceError, "its folder does not exist"),
+        (None, {"memory_limit": 2000}, ResourceError, "does not hold"),
+    ):
+        with pytest.raises(error, match=words):
+            stream(network, folder / "rows.npy", output, device="cpu", **options)
     assert names(tmp_path) == []
-
-
-def test_memory_that_does_not_hold_a_row_of_each_piece_is_told(network, folder):
-    with pytest.raises(ResourceError, match="does not hold"):
-        stream(network, folder / "rows.npy", device="cpu", memory_limit=2000)
 
 
 # ---- Memory and overlap ----------------------------------------------------------------------------------------------
@@ -473,10 +445,8 @@ def test_pieces_for_gpus_fill_the_memory_and_fit_into_it(network, monkeypatch, d
 
 
 def test_progress_tells_rows(network, folder):
-    told = []
-    stream(network, folder / "rows.npy", device="cpu", progress=lambda *given: told.append(given))
-    assert told[-1] == ("run rows.npy", ROWS, ROWS)
-    told.clear()
-    stream(network, folder / "rows.tsv", device="cpu", progress=lambda *given: told.append(given))
-    assert told[-1] == ("run rows.tsv", ROWS, ROWS)
-    assert all(done < total for _, done, total in told[:-1])
+    for name in ("rows.npy", "rows.tsv"):
+        steps = []
+        stream(network, folder / name, device="cpu", progress=lambda *step, steps=steps: steps.append(step))
+        assert steps[-1] == (f"run {name}", ROWS, ROWS)
+    assert all(done < total for _, done, total in steps[:-1])
