@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
-from rich.console import Console
+from screens import cells, shown
 
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import Dataset
@@ -17,15 +15,9 @@ from sparsenn.report import describe_dataset, describe_layers, describe_model
 
 def described(dataset: Dataset) -> tuple[dict[str, str], list[list[str]]]:
     """The facts by heading, and the cells of the table of layers."""
-    stream = io.StringIO()
-    screen = Console(file=stream, width=400, markup=False)
-    screen.print(describe_dataset(dataset))
-    facts = dict(line.strip().split("  ", 1) for line in stream.getvalue().splitlines())
-    stream.truncate(0)
-    screen.print(describe_layers(dataset.network))
-    rows = [line for line in stream.getvalue().splitlines() if "│" in line]
-    cells = [[cell.strip() for cell in row.strip("\0│").split("│")] for row in rows]
-    return {heading: fact.strip() for heading, fact in facts.items()}, cells
+    facts = dict(line.strip().split("  ", 1) for line in shown(describe_dataset(dataset), 400).splitlines())
+    layers = cells(shown(describe_layers(dataset.network), 400))
+    return {heading: fact.strip() for heading, fact in facts.items()}, layers
 
 
 def test_names_that_a_terminal_would_obey_are_escaped_and_keep_to_their_lines() -> None:
@@ -36,12 +28,11 @@ def test_names_that_a_terminal_would_obey_are_escaped_and_keep_to_their_lines() 
     network = Network((layer,), named_inputs={hostile: (2,)}, named_outputs={"a": (), "b": (1, 1)})
     model = Model(network, "mse", False, {hostile: hostile})
     for table in (describe_dataset(dataset), describe_model(hostile, model)):
-        stream = io.StringIO()
-        Console(file=stream, width=400, markup=False).print(table)
-        assert not set(stream.getvalue()) & set("\x1b\x07\r")
-        assert not any(line.startswith("verification") for line in stream.getvalue().splitlines())
-        assert r"a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED" in stream.getvalue()
-    assert "a: 1; b: 1 × 1" in stream.getvalue()
+        text = shown(table, 400)
+        assert not set(text) & set("\x1b\x07\r")
+        assert not any(line.startswith("verification") for line in text.splitlines())
+        assert r"a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED" in text
+    assert "a: 1; b: 1 × 1" in text
 
 
 def test_hand_made_network() -> None:

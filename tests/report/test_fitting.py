@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
 import pytest
-from rich.console import Console
+from screens import shown
 
 from sparsenn.report.fitting import FittedTable
-
-
-def shown(table: FittedTable, width: int) -> str:
-    stream = StringIO()
-    Console(file=stream, width=width, markup=False).print(table)
-    return stream.getvalue()
 
 
 @pytest.fixture

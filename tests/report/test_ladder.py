@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 
 import pytest
-from rich.console import Console
+from screens import cells, shown
 
 from sparsenn.report import to_json
 from sparsenn.report.ladder import ladder_record, ladder_table
@@ -28,15 +27,8 @@ def result() -> LadderResult:
     return LadderResult("spmspm", "cuda:0 (Test)", "layer", 2, 1200, 20, ROOFS, 1e-5, 40, 300, rungs)
 
 
-def shown(result: LadderResult) -> list[list[str]]:
-    console = Console(file=StringIO(), width=200)
-    console.print(ladder_table(result))
-    lines = console.file.getvalue().splitlines()
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
-
-
 def test_table_has_a_line_a_rung(result: LadderResult) -> None:
-    assert shown(result) == [
+    assert cells(shown(ladder_table(result))) == [
         ["naive", "3.00", "6.00", "0.100", "5.00", "1.00", "0.167 %", "25", "0 B", "1.00e-06"],
         ["quick", "1.00", "2.00", "0.200", "–", "3.00", "0.500 %", "–", "12,296 B", "2.00e-06"],
         ["broken", "–", "wrong", "–", "–", "–", "–", "–", "–", "inf"],

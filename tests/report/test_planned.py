@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 from hypothesis import given, settings
-from rich.console import Console
 from scipy.sparse import csc_array
+from screens import shown
 from strategies import mixed_networks
 
 from sparsenn.engine import plan_rows
@@ -25,10 +24,8 @@ def repeated() -> Network:
     return Network(tuple(SparseLinear.from_scipy(csc_array(weights)) for weights in (first, second)))
 
 
-def shown(network: Network, width: int = 200, rows: int = 100) -> list[str]:
-    stream = io.StringIO()
-    Console(file=stream, width=width, markup=False).print(plan_table(plan_rows(network, rows, device="cpu")))
-    return stream.getvalue().splitlines()
+def planned(network: Network, width: int = 200) -> list[str]:
+    return shown(plan_table(plan_rows(network, 100, device="cpu")), width).splitlines()
 
 
 def test_density_and_outputs_left_out_are_those_of_a_hand_made_network() -> None:
@@ -55,16 +52,16 @@ def test_layers_that_look_alike_share_a_line_and_a_step_tells_its_estimate_once(
     rng = np.random.default_rng(1)
     matrices = [csc_array(np.where(np.arange(64)[:, None] % 8 == 0, rng.random((64, 64)), 0)) for _ in range(3)]
     network = Network(tuple(SparseLinear.from_scipy(matrix) for matrix in matrices))
-    lines = [line.split("│") for line in shown(network) if "sparse" in line]
+    lines = [line.split("│") for line in planned(network) if "sparse" in line]
     steps = plan_rows(network, 100, device="cpu").steps
     assert len(lines) == len(steps) < 3
     assert all(line[-2].strip() for line in lines)
-    assert shown(network)[0].startswith("planned for 100 rows, on cpu")
+    assert planned(network)[0].startswith("planned for 100 rows, on cpu")
 
 
 def test_the_table_fits_80_columns() -> None:
     network = Network(
         (Conv2d(np.ones((4, 1, 7, 7))), MaxPool2d(2), Flatten(), Linear(np.ones((6400, 10)))), (1, 86, 86)
     )
-    assert max(map(len, shown(network, 80))) <= 80
-    assert any("4 × 80 × 80" in line and "conv_direct" in line for line in shown(network, 80))
+    assert max(map(len, planned(network, 80))) <= 80
+    assert any("4 × 80 × 80" in line and "conv_direct" in line for line in planned(network, 80))

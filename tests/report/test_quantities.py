@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -14,38 +15,18 @@ def test_count_groups_thousands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("written", "number", "text"),
     [
-        (0.0, "0 µs"),
-        (1.5e-7, "0.150 µs"),
-        (1e-10, "1.00e-04 µs"),
-        (1.234e-5, "12.3 µs"),
-        (0.0456, "45.6 ms"),
-        (0.999, "999 ms"),
-        (1.0, "1.00 s"),
-        (12345.6, "12,346 s"),
-        (math.nan, "n/a"),
+        *((duration, 0.0, "0 µs"), (duration, 1.5e-7, "0.150 µs"), (duration, 1e-10, "1.00e-04 µs")),
+        *((duration, 1.234e-5, "12.3 µs"), (duration, 0.0456, "45.6 ms"), (duration, 0.999, "999 ms")),
+        *((duration, 1.0, "1.00 s"), (duration, 12345.6, "12,346 s"), (duration, math.nan, "n/a")),
+        *((rate, 0.0, "0 Edges/s"), (rate, 5e2, "500 Edges/s"), (rate, 2.5e3, "2.50 KiloEdges/s")),
+        *((rate, 4.56e6, "4.56 MegaEdges/s"), (rate, 235.9e9, "236 GigaEdges/s"), (rate, 1.25e12, "1.25 TeraEdges/s")),
+        *((rate, 3.2e15, "3,200 TeraEdges/s"), (rate, math.inf, "n/a")),
     ],
 )
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("edges_per_second", "text"),
-    [
-        (0.0, "0 Edges/s"),
-        (5e2, "500 Edges/s"),
-        (2.5e3, "2.50 KiloEdges/s"),
-        (4.56e6, "4.56 MegaEdges/s"),
-        (235.9e9, "236 GigaEdges/s"),
-        (1.25e12, "1.25 TeraEdges/s"),
-        (3.2e15, "3,200 TeraEdges/s"),
-        (math.inf, "n/a"),
-    ],
-)
-def test_rate(edges_per_second: float, text: str) -> None:
-    assert rate(edges_per_second) == text
+def test_durations_and_rates(written: Callable[[float], str], number: float, text: str) -> None:
+    assert written(number) == text
 
 
 def test_three_digits_without_a_unit() -> None:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from rich.table import Table
+from screens import cells, shown
 
 from sparsenn.report import to_json
-from sparsenn.report.roofline import (
-    draw_roofline,
-    roofline_record,
-    roofline_table,
-    roofs_record,
-    roofs_table,
-)
+from sparsenn.report.roofline import draw_roofline, roofline_record, roofline_table, roofs_record, roofs_table
 from sparsenn.studies.measure import Identity, MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import Prediction, RooflineResult
 from sparsenn.studies.run import LadderResult, RungResult
@@ -42,16 +34,9 @@ def result() -> RooflineResult:
     return RooflineResult(ladder, ROOFS, predictions)
 
 
-def shown(table: Table) -> str:
-    console = Console(file=StringIO(), width=200)
-    console.print(table)
-    return console.file.getvalue()
-
-
 def test_table_has_prediction_and_measurement_side_by_side(result: RooflineResult) -> None:
     text = shown(roofline_table(result))
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
-    assert cells == [
+    assert cells(text) == [
         ["naive", "naive", "12,000,000,000", "60,000,000,000", "5.00", "2.00", "4.00", "2.00", "15,000", "L2"],
         ["broken", "compulsory", "400,000,000", "60,000,000,000", "150", "0.100", "wrong", "–", "–", "memory"],
     ]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
-from rich.console import Console, RenderableType
+from screens import cells, shown
 
 from sparsenn.engine import Result
 from sparsenn.report import compare_categories, count, layer_table, summary
 from sparsenn.report.quantities import duration, rate
-
-
-def shown(renderable: RenderableType) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=2000, markup=False).print(renderable)
-    return stream.getvalue()
 
 
 def line_of(text: str, heading: str) -> str:
@@ -24,7 +17,7 @@ def line_of(text: str, heading: str) -> str:
 
 def test_summary_says_all_that_was_promised(result: Result) -> None:
     timed = replace(result, seconds=replace(result.seconds, read=2.5))
-    text = shown(summary("small [problem]", timed, compare_categories(result.categories, result.categories)))
+    text = shown(summary("small [problem]", timed, compare_categories(result.categories, result.categories)), 2000)
     assert line_of(text, "dataset") == "small [problem]"
     assert line_of(text, "problem") == f"40 samples × 64 neurons × 8 layers, {count(result.edges)} edges"
     assert str(result.plan) in " ".join(text.split())
@@ -40,11 +33,9 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
 
 
 def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
-    lines = [line for line in shown(layer_table(result.statistics)).splitlines() if line.startswith("│")]
-    assert len(lines) == 8
-    for line, layer in zip(lines, result.statistics, strict=True):
-        cells = [cell.strip() for cell in line.strip("│").split("│")]
-        assert cells[:4] == [str(layer.layer), layer.kernel, count(layer.rows), count(layer.active_rows)]
-        assert cells[4] == ("–" if layer.distinct_rows is None else count(layer.distinct_rows))
-        assert cells[7] == count(layer.performed_edges)
-        assert cells[9] == ("–" if layer.estimate is None else duration(layer.estimate))
+    assert len(result.statistics) == 8
+    for row, layer in zip(cells(shown(layer_table(result.statistics), 2000)), result.statistics, strict=True):
+        assert row[:4] == [str(layer.layer), layer.kernel, count(layer.rows), count(layer.active_rows)]
+        assert row[4] == ("–" if layer.distinct_rows is None else count(layer.distinct_rows))
+        assert row[7] == count(layer.performed_edges)
+        assert row[9] == ("–" if layer.estimate is None else duration(layer.estimate))

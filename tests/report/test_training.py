@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
+from screens import cells, shown
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.layers import Identity, Linear, Sigmoid
 from sparsenn.network import Network
-from sparsenn.report import (
-    draw_losses,
-    loss_table,
-    to_json,
-    training_record,
-    training_summary,
-)
+from sparsenn.report import draw_losses, loss_table, to_json, training_record, training_summary
 
-EVALUATIONS = {
-    "classes": ("cross_entropy", 0.75),
-    "numbers": ("mse", None),
-}
+EVALUATIONS = {"classes": ("cross_entropy", 0.75), "numbers": ("mse", None)}
 
 
 def result(kind: str = "numbers", epochs: int = 25, validated: bool = True, first: int = 0) -> TrainingResult:
@@ -49,15 +39,8 @@ def result(kind: str = "numbers", epochs: int = 25, validated: bool = True, firs
     )
 
 
-def text_of(renderable: Any) -> str:
-    console = Console(width=150, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115 (closed with the console)
-    with console.file:
-        console.print(renderable)
-        return console.export_text()
-
-
 def test_summary() -> None:
-    text = text_of(training_summary("some.train", result("classes", first=5)))
+    text = shown(training_summary("some.train", result("classes", first=5)))
     for fragment in (
         "some.train",
         "3 → 1,200 → 2; 6,000 weights",
@@ -68,18 +51,17 @@ def test_summary() -> None:
         "cross_entropy 0.08, accuracy 75.00 %, over 400 rows",
     ):
         assert fragment in text
-    assert "validation" not in text_of(training_summary("some.train", result(validated=False)))
+    assert "validation" not in shown(training_summary("some.train", result(validated=False)))
 
 
 @pytest.mark.parametrize(
-    ("epochs", "shown"),
+    ("epochs", "numbers"),
     [(1, [1]), (3, [1, 2, 3]), (10, list(range(1, 11))), (25, [1, 4, 6, 9, 12, 14, 17, 20, 22, 25])],
 )
-def test_table_shows_first_last_and_some_between(epochs: int, shown: list[int]) -> None:
-    rows = [line.split() for line in text_of(loss_table(result(epochs=epochs, validated=False))).splitlines()]
-    numbers = [row for row in rows if row and row[0] == "│"]
-    assert [int(row[1]) for row in numbers] == shown
-    assert [float(row[3]) for row in numbers] == pytest.approx([1 / number for number in shown], rel=1e-5)
+def test_table_shows_first_last_and_some_between(epochs: int, numbers: list[int]) -> None:
+    rows = cells(shown(loss_table(result(epochs=epochs, validated=False))))
+    assert [int(row[0]) for row in rows] == numbers
+    assert [float(row[1]) for row in rows] == pytest.approx([1 / number for number in numbers], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", EVALUATIONS)
