@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import table_cpu
 from idx_files import write_idx
 from recordings import Recorder, small_model
 
@@ -22,6 +23,13 @@ def golden() -> Any:
     return golden_networks
 
 
+@pytest.fixture
+def small(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small models in place of torchvision's, of small images."""
+    monkeypatch.setattr(golden, "drawn", small_model)
+    monkeypatch.setattr(table_cpu, "PIXELS", 16)
+
+
 def test_golden_networks_stand_beside_onnx_runtime(golden: Any, recorder: Recorder) -> None:
     found = recorder("golden", *ALWAYS, "--only", "policy of ELU", "U-Net", "--rows", "1", "5")
     assert not found.failures
@@ -32,8 +40,6 @@ def test_golden_networks_stand_beside_onnx_runtime(golden: Any, recorder: Record
 
 
 def test_outputs_that_differ_are_not_recorded(golden: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    import table_cpu
-
     monkeypatch.setattr(table_cpu, "TOLERANCE", -1.0)
     found = recorder("golden", *ALWAYS, "--only", "policy of ELU-1")
     assert found.result is None
@@ -42,8 +48,6 @@ def test_outputs_that_differ_are_not_recorded(golden: Any, recorder: Recorder, m
 
 def test_sparse_chains_stand_beside_the_floor(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime", reason="is compared")
-    import table_cpu
-
     monkeypatch.setattr(table_cpu, "CHAINS", {"small": ((40, 30, 20), (4, 3), 16)})
     found = recorder("cpu-rows", *ALWAYS, "--rows", "1")
     assert [(row["network"], row["rows"]) for row in found.rows] == [("small", 1), ("small", 16)]
@@ -51,11 +55,7 @@ def test_sparse_chains_stand_beside_the_floor(recorder: Recorder, monkeypatch: p
     assert [layer.edges for layer in table_cpu.chain_problem("small").network] == [120, 60]
 
 
-def test_shares_of_convolutions_weights(golden: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    import table_cpu
-
-    monkeypatch.setattr(golden, "drawn", small_model)
-    monkeypatch.setattr(table_cpu, "PIXELS", 16)
+def test_shares_of_convolutions_weights(golden: Any, recorder: Recorder, small: None) -> None:
     found = recorder("cpu-convolutions", *ALWAYS, "--only", "resnet18", "--rows", "1", "2")
     assert [(row["left"], row["rows"]) for row in found.rows] == [
         (left, n) for left in (1.0, 0.1, 0.05) for n in (1, 2)
@@ -108,8 +108,6 @@ def test_pruned_networks_stand_beside_peers_and_lost_images_fail(
     data: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="is compared")
-    import table_cpu
-
     arguments = ("models", "--data", str(data), *ALWAYS, "--rows", "1", "7")
     found = recorder(*arguments)
     assert found.result is None
@@ -123,11 +121,7 @@ def test_pruned_networks_stand_beside_peers_and_lost_images_fail(
     assert all(row["times"] == pytest.approx(row["onnxruntime"] / row["milliseconds"]) for row in found.rows)
 
 
-def test_torchvision_is_dense_and_pruned(golden: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    import table_cpu
-
-    monkeypatch.setattr(golden, "drawn", small_model)
-    monkeypatch.setattr(table_cpu, "PIXELS", 16)
+def test_torchvision_is_dense_and_pruned(recorder: Recorder, small: None) -> None:
     found = recorder("torchvision", *ALWAYS, "--only", "alexnet", "--rows", "2")
     assert sorted(row["left"] for row in found.rows) == [0.1, 1.0]
     assert all(row["times"] == pytest.approx(row["onnxruntime"] / row["milliseconds"]) for row in found.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import table_gpu
 from recordings import Recorder, small_model
 
 pytestmark = pytest.mark.gpu
@@ -10,8 +11,6 @@ pytestmark = pytest.mark.gpu
 
 def test_few_rows_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="is compared")
-    import table_gpu
-
     monkeypatch.setattr(table_gpu, "CHAINS", ((64, 0.25),))
     arguments = ("few-rows", "--seconds", "0.01", "--rows", "1", "9")
     found = recorder(*arguments)
@@ -30,7 +29,6 @@ def test_few_rows_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.M
 def test_convolutions_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="is compared")
     import golden_networks
-    import table_gpu
 
     monkeypatch.setattr(golden_networks, "drawn", small_model)
     monkeypatch.setattr(table_gpu, "PIXELS", 16)

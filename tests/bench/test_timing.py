@@ -30,12 +30,8 @@ class Clock:
         return run
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def test_calls_are_timed_until_they_are_done(clock: Clock) -> None:
+def test_calls_are_timed_until_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     call, wait = clock.call("call", 0.001), clock.call("wait", 0.002)
     found = Timer().time(call, wait, runs=20, warm_up=2)
     assert clock.events == ["call", "wait"] * 22
