@@ -30,11 +30,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
 
 
 def names(*depths: int) -> list[str]:
-    return [
-        *(f"neuron1024-l{depth}-categories.tsv" for depth in depths),
-        "sparse-images-1024.tsv.gz",
-        "neuron1024.tar.gz",
-    ]
+    truths = (f"neuron1024-l{depth}-categories.tsv" for depth in depths)
+    return [*truths, "sparse-images-1024.tsv.gz", "neuron1024.tar.gz"]
 
 
 def test_all_files_of_a_width_with_their_record(server: FileServer, tmp_path: Path) -> None:
@@ -98,9 +95,8 @@ def test_what_is_fetched_again_must_be_what_the_record_says(
     else:
         (folder / "neuron1024-l120-categories.tsv").unlink()
     server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n3\n"
-    with pytest.raises(
-        FileFormatError, match=r"has the SHA-256 [0-9a-f]{64}; .*downloads\.json says '.*remove the record"
-    ):
+    message = r"has the SHA-256 [0-9a-f]{64}; .*downloads\.json says '.*remove the record"
+    with pytest.raises(FileFormatError, match=message):
         download("radixnet-1024x120", folder, base_url=server.url)
     assert not list(folder.glob("*categories*"))
     server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n2\n"

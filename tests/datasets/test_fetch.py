@@ -85,19 +85,23 @@ def test_a_changed_file_is_fetched_from_its_start(server: FileServer, part: Path
     ids=["no ranges", "no validator", "weak validator"],
 )
 def test_what_cannot_be_resumed_starts_over(server: FileServer, part: Path, switches: dict[str, bool]) -> None:
-    for name, value in switches.items():
-        setattr(server, name, value)
+    vars(server).update(switches)
     interrupted_after(server.url + "file", part, 100_000)
     get(server.url + "file", part)
     assert part.read_bytes() == CONTENT
     assert ("Range" in server.requests[-1]) == (switches == {"ranges": False})
 
 
-def test_connections_that_break_off_are_taken_up_again(server: FileServer, part: Path) -> None:
-    server.cuts = [1000, 100_000, 0, 0, 50_000]
+@pytest.mark.parametrize(
+    ("faults", "requests"), [({"cuts": [1000, 100_000, 0, 0, 50_000]}, 6), ({"statuses": [503, 429]}, 3)]
+)
+def test_connections_that_break_off_and_busy_servers_are_tried_again(
+    server: FileServer, part: Path, faults: dict[str, list[int]], requests: int
+) -> None:
+    vars(server).update(faults)
     get(server.url + "file", part, attempts=3, pause=0)
     assert part.read_bytes() == CONTENT
-    assert len(server.requests) == 6
+    assert len(server.requests) == requests
 
 
 def test_a_server_that_always_breaks_off_is_given_up_and_the_part_kept(server: FileServer, part: Path) -> None:
@@ -106,12 +110,6 @@ def test_a_server_that_always_breaks_off_is_given_up_and_the_part_kept(server: F
         get(server.url + "file", part, attempts=3, pause=0)
     assert part.read_bytes() == CONTENT[:1000]
     assert len(server.requests) == 4
-
-
-def test_busy_servers_are_asked_again(server: FileServer, part: Path) -> None:
-    server.statuses = [503, 429]
-    get(server.url + "file", part, attempts=3, pause=0)
-    assert part.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
@@ -164,12 +162,6 @@ def test_an_encrypted_transfer_is_not_sent_on_to_another(
             get(f"{before}{address}elsewhere", part)
         assert len(server.requests) == 1
         assert not part.exists()
-
-
-@pytest.mark.parametrize("url", ["file:///etc/hosts", "ftp://127.0.0.1/file", "file", ""])
-def test_only_http_is_spoken(url: str, part: Path) -> None:
-    with pytest.raises(UsageError, match="http or https"):
-        get(url, part)
 
 
 def test_disk_space_is_checked_before_the_body(server: FileServer, part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +221,13 @@ def test_a_length_that_is_none_is_said_in_a_line(server: FileServer, part: Path,
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc", "http://[::1/file"]
+    ("url", "message"),
+    [
+        *((url, "http or https") for url in ("file:///etc/hosts", "ftp://127.0.0.1/file", "file", "")),
+        *((f"http://{place}", "not a valid address") for place in ("[::1/file", "127.0.0.1:port/file")),
+        *((f"http://127.0.0.1/{name}", "not a valid address") for name in ("a b", "\u00fc")),
+    ],
 )
-def test_an_address_that_makes_no_sense_is_said(url: str, part: Path) -> None:
-    with pytest.raises(UsageError, match="not a valid address"):
+def test_addresses_that_make_no_sense_or_are_not_of_http(url: str, message: str, part: Path) -> None:
+    with pytest.raises(UsageError, match=message):
         get(url, part)

@@ -42,9 +42,8 @@ def test_the_folder_named_comes_before_the_environment_before_the_cache(
 
 
 def test_no_mnist_at_all_says_where_to_put_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"MNIST is not available: put .* into .*cache/mnist, or name its folder in SPARSENN"
-    ):
+    message = r"MNIST is not available: put .* into .*cache/mnist, or name its folder in SPARSENN"
+    with pytest.raises(UsageError, match=message):
         training_images()
 
 

@@ -6,14 +6,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.datasets import NAMES, cache, generate, named, named_file, truth
+from sparsenn.datasets import NAMES, cache, generate, named, named_file, parse_name, truth
 from sparsenn.datasets.cache import DamagedCacheWarning
-from sparsenn.errors import ResourceError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress
+
+
+def test_there_are_twelve_names() -> None:
+    assert len(set(NAMES)) == 12
+    assert parse_name("radixnet-1024x120") == (1024, 120)
+    assert parse_name("radixnet-65536x1920") == (65536, 1920)
+    assert all(name == "radixnet-{}x{}".format(*parse_name(name)) for name in NAMES)
+
+
+@pytest.mark.parametrize("name", ["", "radixnet-1024x121", "radixnet-01024x120", "RadixNet-1024x120"])
+def test_other_names_are_refused_with_the_choices(name: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown dataset.*known: radixnet-1024x120, .*radixnet-65536x480"):
+        parse_name(name)
 
 
 class Generator:
@@ -34,11 +47,6 @@ def generator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator:
     stand_in = Generator()
     monkeypatch.setattr(named, "generate", stand_in)
     return stand_in
-
-
-def put_mnist(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "train-images-idx3-ubyte.gz").write_bytes(b"")
 
 
 def test_generated_once_then_found(generator: Generator, tmp_path: Path) -> None:
@@ -73,17 +81,13 @@ def test_an_interrupted_truth_resumes(generator: Generator, monkeypatch: pytest.
     assert len(generator.calls) == 1
 
 
-def flipped(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place % len(data)] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("place", [0, 100, 4_000, -4_000, -1])
 def test_a_flipped_bit_is_seen_said_and_healed(generator: Generator, place: int) -> None:
     path = named_file("radixnet-1024x120")
     whole = path.read_bytes()
-    flipped(path, place)
+    flipped = bytearray(whole)
+    flipped[place] ^= 1
+    path.write_bytes(flipped)
     with pytest.warns(DamagedCacheWarning, match=r"radixnet-1024x120-digits-v1\.h5 is damaged: .*; it is made again"):
         assert named_file("radixnet-1024x120") == path
     assert path.read_bytes() == whole
@@ -94,7 +98,8 @@ def test_a_flipped_bit_is_seen_said_and_healed(generator: Generator, place: int)
 def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path: Path) -> None:
     digits = named_file("radixnet-1024x120")
     other = named_file("radixnet-1024x480")
-    put_mnist(tmp_path / "cache" / "mnist")
+    (tmp_path / "cache" / "mnist").mkdir(parents=True)
+    (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").touch()
     images = named_file("radixnet-1024x120")
     assert len({digits, other, images}) == 3
     assert generator.calls == [(1024, 120, "digits"), (1024, 480, "digits"), (1024, 120, "mnist")]
@@ -117,10 +122,8 @@ def test_too_little_disk_space_is_said_first(
     generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9}))
-    with pytest.raises(
-        ResourceError,
-        match=r"radixnet-65536x1920 needs 10\.\d GB of disk space in .*; 1\.0 GB are free; .*SPARSENN_CACHE",
-    ):
+    message = r"radixnet-65536x1920 needs 10\.\d GB of disk space in .*; 1\.0 GB are free; .*SPARSENN_CACHE"
+    with pytest.raises(ResourceError, match=message):
         named_file("radixnet-65536x1920")
     assert generator.calls == []
     assert not (tmp_path / "cache").exists()

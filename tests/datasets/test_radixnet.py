@@ -117,9 +117,8 @@ def test_numbers_that_do_not_fit_are_refused(arguments: dict[str, object], messa
 
 def test_a_network_beyond_memory_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda: 10**10)
-    with pytest.raises(
-        ResourceError, match=r"a network of 1,048,576 neurons and 1,000,000 layers needs [\d,.]+ GB of memory"
-    ):
+    message = r"a network of 1,048,576 neurons and 1,000,000 layers needs [\d,.]+ GB of memory"
+    with pytest.raises(ResourceError, match=message):
         radixnet(1 << 20, 10**6)
 
 
@@ -130,7 +129,6 @@ def test_the_official_network_is_the_same_up_to_one_row_permutation_a_cycle(offi
             number = int(member.name.rpartition("-l")[2].partition(".")[0]) if member.isfile() else 0
             if 1 <= number <= 18:
                 file = archive.extractfile(member)
-                assert file is not None
                 triples = np.loadtxt(file)
                 official[number] = np.zeros((1024, 1024), bool)
                 official[number][triples[:, 0].astype(int) - 1, triples[:, 1].astype(int) - 1] = triples[:, 2] == 0.0625

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -63,23 +64,16 @@ def no_thread_is_left(name: str) -> Iterator[None]:
             assert not thread.is_alive(), f"{thread.name} waits for ever"
 
 
-def endless() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
-
-
 @pytest.mark.usefixtures("interrupted_starts")
 def test_a_reader_that_starts() -> None:
-    with no_thread_is_left("sparsenn reads"), pytest.raises(Stop), ahead(endless(), 2) as numbers:
+    with no_thread_is_left("sparsenn reads"), pytest.raises(Stop), ahead(count(), 2) as numbers:
         next(numbers)
 
 
 @pytest.mark.usefixtures("interrupted_starts")
 def test_threads_that_share_work() -> None:
     threads = [ThreadPoolExecutor(1, "shares") for _ in range(2)]
-    with pytest.raises(Stop), shared(threads, [lambda item, stopping: item] * 2, endless(), 1) as items:
+    with pytest.raises(Stop), shared(threads, [lambda item, stopping: item] * 2, count(), 1) as items:
         next(items)
     with no_thread_is_left("shares"):
         for thread in threads:

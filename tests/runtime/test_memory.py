@@ -32,22 +32,18 @@ def system(tmp_path: Path) -> Path:
     return files(tmp_path, proc__meminfo=f"MemTotal:  {16 << 20} kB\nMemFree: 9 kB\nMemAvailable:   {8 << 20} kB")
 
 
-def group(top: Path, path: str, limit: str | int, used: int, cached: int = 0) -> None:
+def group(top: Path, path: str, limit: str | int, used: int) -> None:
     """Write a group of version 2, whose limit is in GiB as all numbers here."""
-    folder = top / path
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.max").write_text(f"{limit}\n" if isinstance(limit, str) else f"{limit * GIB}\n")
-    (folder / "memory.current").write_text(f"{used * GIB}\n")
-    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached * GIB}\nactive_file 7\n")
+    numbers = {"max": limit if isinstance(limit, str) else limit * GIB, "current": used * GIB}
+    stat = "anon 5\ninactive_file 0\nactive_file 7"
+    files(top / path, **{f"memory.{name}": number for name, number in numbers.items()}, **{"memory.stat": stat})
 
 
 def old_group(top: Path, path: str, limit: int, used: int, cached: int = 0) -> None:
     """Write a group of version 1."""
-    folder = top / path
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
-    (folder / "memory.usage_in_bytes").write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {cached}\n")
+    numbers = {"limit_in_bytes": limit, "usage_in_bytes": used}
+    stat = f"inactive_file 1\ntotal_inactive_file {cached}"
+    files(top / path, **{f"memory.{name}": number for name, number in numbers.items()}, **{"memory.stat": stat})
 
 
 def test_a_group_that_allows_less_or_more(system: Path) -> None:
@@ -130,7 +126,6 @@ def test_the_limit_of_a_process_bounds_what_a_plan_takes() -> None:
 
 def test_this_machine_has_some_and_no_more_than_all() -> None:
     found = free_memory()
-    assert found is not None
     assert 0 < found <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -8,13 +8,7 @@ import pytest
 
 from sparsenn.errors import UsageError
 from sparsenn.runtime import bars, progress
-from sparsenn.runtime.progress import (
-    COMPILING,
-    announce_compilation,
-    compilation_announced_by,
-    shown_progress,
-    silent,
-)
+from sparsenn.runtime.progress import COMPILING, announce_compilation, compilation_announced_by, shown_progress, silent
 
 
 class Terminal(io.StringIO):
@@ -81,22 +75,12 @@ def test_other_progress_is_refused(wanted):
         report_all(wanted)
 
 
-def terminal(monkeypatch):
-    """Have stderr be a terminal; return it."""
+def test_only_longer_work_shows_bars_on_a_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
-    return shown
-
-
-def test_short_work_shows_nothing_on_a_terminal(monkeypatch):
-    shown = terminal(monkeypatch)
     report_all(None)
     assert shown.getvalue() == ""
-
-
-def test_longer_work_shows_bars_on_a_terminal(monkeypatch):
-    shown = terminal(monkeypatch)
     monkeypatch.setattr(progress, "UNSHOWN_SECONDS", 0)
     report_all(None)
     assert "3 of 3" in shown.getvalue()

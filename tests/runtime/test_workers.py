@@ -60,12 +60,8 @@ def test_threads_are_at_most_the_cores_of_this_process():
     assert 1 <= thread_count() <= (os.cpu_count() or 1)
 
 
-@pytest.mark.parametrize(
-    ("total", "size", "expected"),
-    [(0, 3, []), (3, 3, [(0, 3)]), (7, 3, [(0, 3), (3, 6), (6, 7)])],
-)
-def test_chunks_cover_everything_once(total, size, expected):
-    assert chunks(total, size) == expected
+def test_chunks_cover_everything_once():
+    assert [chunks(total, 3) for total in (0, 3, 7)] == [[], [(0, 3)], [(0, 3), (3, 6), (6, 7)]]
 
 
 FORK = """
@@ -141,12 +137,7 @@ print("done")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("layer", ["default", "workqueue"])
 def test_children_forked_after_inference_and_training_compute(layer):
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={**os.environ, "NUMBA_THREADING_LAYER": layer},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
+    command = [sys.executable, "-c", FORK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
