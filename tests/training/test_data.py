@@ -53,10 +53,8 @@ def test_digest_sees_every_number_and_shape() -> None:
     digests = {one.digest(), TrainingData(other, TARGETS).digest(), TrainingData(INPUTS, TARGETS * 2).digest()}
     assert len(digests) == 3
     assert one.digest() == TrainingData(INPUTS.copy(), TARGETS.copy()).digest()
-    assert (
-        TrainingData(np.ones((2, 3)), np.ones((2, 2))).digest()
-        != TrainingData(np.ones((2, 2)), np.ones((2, 3))).digest()
-    )
+    shapes = np.ones((2, 3)), np.ones((2, 2))
+    assert TrainingData(*shapes).digest() != TrainingData(*shapes[::-1]).digest()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])

@@ -101,17 +101,13 @@ def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch, numbers: int, bat
     given = data()
     whole = run_model(model(), given, device="reference")
     monkeypatch.setattr(training_rows, "_NUMBERS", numbers)
-    told: list[tuple[int, int]] = []
-    parts = run_model(
-        *(model(), given),
-        device="reference",
-        batch_size=batch_size,
-        progress=lambda task, done, total: told.append((done, total)),
-    )
+    told: list[tuple[str, int, int]] = []
+    how = {"device": "reference", "batch_size": batch_size}
+    parts = run_model(model(), given, **how, progress=lambda *step: told.append(step))
     np.testing.assert_allclose(parts.outputs, whole.outputs, rtol=1e-12)
     assert parts.evaluation.accuracy == whole.evaluation.accuracy
-    assert told[-1] == (90, 90)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert told[-1][1:] == (90, 90)
+    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
     for one, other in zip(parts.statistics, whole.statistics, strict=True):
         for field in fields(one):
             if field.name == "density":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sparsenn
-from sparsenn.errors import FileFormatError, NumericError, ShapeError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError, NumericError, ShapeError, UsageError
 from sparsenn.io import read_checkpoint
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.training import TrainingData, TrainingResult, evaluate, read_data, train
@@ -31,15 +31,8 @@ def classes() -> TrainingData:
     return TrainingData.of_labels(rng.normal(size=(400, 5)) + 3 * np.eye(3, 5)[labels], labels)
 
 
-HOW: dict[str, Any] = {
-    "hidden": (16, 8),
-    "activation": "tanh",
-    "epochs": 6,
-    "batch_size": 32,
-    "learning_rate": 0.05,
-    "momentum": 0.9,
-    "device": "cpu",
-}
+HOW: dict[str, Any] = {"hidden": (16, 8), "activation": "tanh", "epochs": 6, "batch_size": 32, "device": "cpu"}
+HOW |= {"learning_rate": 0.05, "momentum": 0.9}
 
 
 def bits(result: TrainingResult) -> list[bytes]:
@@ -66,7 +59,6 @@ def test_it_learns_classes(classes: TrainingData) -> None:
     assert result.loss == "cross_entropy"
     assert [epoch for epoch, _ in result.validation] == [8, 16, 20]
     last = result.validation[-1][1]
-    assert last.accuracy is not None
     assert last.accuracy > 0.95
     assert last == evaluate(result.network, classes.inputs, classes.targets, "cross_entropy", "cpu")
 
@@ -122,13 +114,8 @@ def test_interruption_in_the_middle(data: TrainingData, tmp_path: Path) -> None:
 
 def test_checkpoints_by_time(data: TrainingData, tmp_path: Path) -> None:
     path, seen = tmp_path / "state.h5", []
-    train(
-        data,
-        **HOW,
-        checkpoint=path,
-        checkpoint_every=3600.0,
-        report=lambda epoch: seen.append(len(read_checkpoint(path).losses)),
-    )
+    how = HOW | {"checkpoint": path, "checkpoint_every": 3600.0}
+    train(data, **how, report=lambda epoch: seen.append(len(read_checkpoint(path).losses)))
     assert seen == [0, 0, 0, 0, 0, 6]
 
 
@@ -188,17 +175,8 @@ def test_validation_data_of_another_shape(data: TrainingData, classes: TrainingD
             train(data, **HOW, validation=other)
 
 
-def test_evaluation_against_scipy(classes: TrainingData) -> None:
-    from scipy.special import log_softmax
-
-    layers = initial_layers((5, 7, 3), ReLU(), Identity(), np.random.default_rng(2))
-    network = sparsenn.Network(layers)
-    hidden = np.maximum(classes.inputs.astype(np.float64) @ layers[0].weights, 0)
-    outputs = hidden @ layers[1].weights
-    for device in ("cpu", "reference"):
-        found = sparsenn.evaluate(network, classes.inputs, classes.targets, "cross_entropy", device)
-        assert found.value == pytest.approx(-log_softmax(outputs, axis=1)[classes.targets == 1].mean(), rel=1e-5)
-        assert found.accuracy == (outputs.argmax(1) == classes.targets.argmax(1)).mean()
+def test_evaluations_that_are_refused(classes: TrainingData) -> None:
+    network = sparsenn.Network(initial_layers((5, 7, 3), ReLU(), Identity(), np.random.default_rng(2)))
     with pytest.raises(ShapeError):
         evaluate(network, classes.inputs[:, :4], classes.targets, "mse", "cpu")
     with pytest.raises(UsageError, match="unknown loss"):
@@ -253,27 +231,25 @@ def test_divergence_in_the_last_update(data: TrainingData) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "told"),
+    ("changes", "message"),
     [
-        ({"epochs": 0}, UsageError, "the number of epochs is 0"),
-        ({"validate_every": -1}, UsageError, "validate_every is -1"),
-        ({"seed": -1}, UsageError, "the seed is -1"),
-        ({"checkpoint_every": math.nan}, UsageError, "nan"),
-        ({"hidden": (4, 0)}, UsageError, "a hidden width is 0"),
-        ({"activation": "softmax"}, UsageError, "unknown activation 'softmax'"),
-        ({"loss": "cross_entropy"}, UsageError, "a loss for classes"),
-        ({"precision": "int8"}, UsageError, "unknown precision 'int8'"),
-        ({"precision": "tf32"}, UsageError, r"cpu does not train in tf32 \(it has: float32\)"),
-        ({"kernel": "nympy"}, UsageError, "did you mean 'numpy'"),
-        ({"kernel": "numpy", "precision": "float16"}, UsageError, "computes in float32, not in float16"),
-        ({"device": "abacus"}, UsageError, "unknown device"),
-        ({"device": "reference", "checkpoint": "x.h5"}, UsageError, "reference computes in float64"),
+        ({"epochs": 0}, "the number of epochs is 0"),
+        ({"validate_every": -1}, "validate_every is -1"),
+        ({"seed": -1}, "the seed is -1"),
+        ({"checkpoint_every": math.nan}, "nan"),
+        ({"hidden": (4, 0)}, "a hidden width is 0"),
+        ({"activation": "softmax"}, "unknown activation 'softmax'"),
+        ({"loss": "cross_entropy"}, "a loss for classes"),
+        ({"precision": "int8"}, "unknown precision 'int8'"),
+        ({"precision": "tf32"}, r"cpu does not train in tf32 \(it has: float32\)"),
+        ({"kernel": "nympy"}, "did you mean 'numpy'"),
+        ({"kernel": "numpy", "precision": "float16"}, "computes in float32, not in float16"),
+        ({"device": "abacus"}, "unknown device"),
+        ({"device": "reference", "checkpoint": "x.h5"}, "reference computes in float64"),
     ],
 )
-def test_options_that_do_not_go(
-    data: TrainingData, changes: dict[str, Any], kind: type[SparseNNError], told: str
-) -> None:
-    with pytest.raises(kind, match=told):
+def test_options_that_do_not_go(data: TrainingData, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         train(data, **{**HOW, **changes})
 
 

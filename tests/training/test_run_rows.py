@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,12 +35,7 @@ def network(rng: np.random.Generator) -> Network:
     ("numbers", "batch_size", "together"), [(10**6, None, 23), (60, None, 10), (60, 4, 8), (1, 7, 7)]
 )
 def test_rows_are_made_ready_as_many_as_fit_in_whole_batches(
-    given: np.ndarray,
-    network: Network,
-    monkeypatch: pytest.MonkeyPatch,
-    numbers: int,
-    batch_size: int | None,
-    together: int,
+    given: Any, network: Network, monkeypatch: pytest.MonkeyPatch, numbers: int, batch_size: int | None, together: int
 ) -> None:
     monkeypatch.setattr(module, "_NUMBERS", numbers)
     asked: list[tuple[int, int]] = []
@@ -48,12 +45,8 @@ def test_rows_are_made_ready_as_many_as_fit_in_whole_batches(
         return given[first:last]
 
     told: list[tuple[str, int, int]] = []
-    found = run_rows(
-        Session(network, batch_size=batch_size, device="reference"),
-        COUNT,
-        ready,
-        progress=lambda *step: told.append(step),
-    )
+    session = Session(network, batch_size=batch_size, device="reference")
+    found = run_rows(session, COUNT, ready, progress=lambda *step: told.append(step))
     assert asked == [(first, min(first + together, COUNT)) for first in range(0, COUNT, together)]
     assert told == [("rows", last, COUNT) for _, last in asked]
     whole = infer(network, given, device="reference")

@@ -43,12 +43,8 @@ def test_texts_become_inputs_and_classes(path: Path) -> None:
     np.testing.assert_array_equal(data.inputs, np.float32(INPUTS))
     assert (data.classes, data.class_names) == (True, ("a", "b"))
     np.testing.assert_array_equal(data.targets, [[0, 1], [1, 0], [0, 1]])
-    assert data.encoding is not None
-    assert [(column.name, column.categories) for column in data.encoding.columns] == [
-        ("age", None),
-        ("town", ("Bonn", "Ulm")),
-        ("height", None),
-    ]
+    columns = {column.name: column.categories for column in data.encoding.columns}
+    assert columns == {"age": None, "town": ("Bonn", "Ulm"), "height": None}
 
 
 def test_targets_by_name(path: Path) -> None:
@@ -67,7 +63,6 @@ def test_targets_by_name(path: Path) -> None:
 
 def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -> None:
     data = read_data(path)
-    assert data.encoding is not None
     more = write(tmp_path, 'kind,height,"town",id,age\na,1,Bonn,7,20\n')
     held_out = read_data(more, like=data)
     np.testing.assert_array_equal(held_out.inputs, [[20, 1, 0, 1]])
@@ -94,17 +89,9 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
     ("text", "error", "told"),
     [
         ("age,height\n1,2\n", ShapeError, "the table has no column 'town', which the model takes"),
-        (
-            "id,age,height\n7,1,2\n",
-            ShapeError,
-            "the table has no column 'town', which the model takes; it does not take 'id'",
-        ),
+        ("id,age,height\n7,1,2\n", ShapeError, "no column 'town', which the model takes; it does not take 'id'"),
         ("1,Ulm\n", ShapeError, "the table has 2 columns; the model takes 3"),
-        (
-            "age,town,height\n1,Ulm,1\n2,Rom,1\n",
-            FileFormatError,
-            ":3: column 'town' holds 'Rom' here; known: 'Bonn'",
-        ),
+        ("age,town,height\n1,Ulm,1\n2,Rom,1\n", FileFormatError, ":3: column 'town' holds 'Rom' here; known: 'Bonn'"),
         ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here: fill it in"),
         ("age,town,height\n1,,1\n", FileFormatError, ":2: column 'town' holds nothing here; known:"),
         ("age,town,height\n1,Ulm,tall\n", FileFormatError, ":2: column 'height' holds 'tall' where a number is needed"),
@@ -135,10 +122,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
         ("a,y\n1,2\nx,3\n", ":3: column 'a' holds 'x' here and numbers elsewhere: correct it, or declare .*--text"),
         ("a,y\n,2\n,3\n", "column 'a' holds nothing; leave it out"),
         ("a,y\n1,\n2,3\n", ":2: column 'y' holds no target here"),
-        (
-            "a,y\n" + "".join(f"t{number % 1001},1\n" for number in range(3000)),
-            "1,001 different texts, more than 1,000",
-        ),
+        ("a,y\n" + "".join(f"t{n % 1001},1\n" for n in range(3000)), "1,001 different texts, more than 1,000"),
         ("a,y\n1,2\n\n3,4\n", ":3: is empty"),
         ('a,y\n"1\n",2\n', "line end within a row|columns instead of"),
         ("y\n1\n", "cannot take 1 target columns of 1"),
@@ -158,12 +142,13 @@ def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
 
 
 def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
-    data = read_data(write(tmp_path, ",a,y\n0,5,2\n1,6,3\n"))
-    np.testing.assert_array_equal(data.inputs, [[5], [6]])
-    assert data.note == "column 1 has no name, and is left out, as row numbers are"
-    data = read_data(write(tmp_path, "Unnamed: 0,a,,y\n0,5,,2\n1,6,,3\n"))
-    np.testing.assert_array_equal(data.inputs, [[5], [6]])
-    assert data.note == "columns 1, 3 have no names, and are left out, as row numbers are"
+    for text, note in (
+        (",a,y\n0,5,2\n1,6,3\n", "column 1 has no name, and is left out, as row numbers are"),
+        ("Unnamed: 0,a,,y\n0,5,,2\n1,6,,3\n", "columns 1, 3 have no names, and are left out, as row numbers are"),
+    ):
+        data = read_data(write(tmp_path, text))
+        np.testing.assert_array_equal(data.inputs, [[5], [6]])
+        assert data.note == note
 
 
 def test_semicolons(tmp_path: Path) -> None:
@@ -207,14 +192,11 @@ def test_scaling_is_kept_and_undone(tmp_path: Path) -> None:
     data = TrainingData(inputs, targets)
     result = train(data, epochs=60, learning_rate=0.1, device="cpu", scale="standard", validation=data)
     assert result.losses[-1] < 1e-4  # of targets of deviation 1
-    assert result.evaluation is not None
-    assert result.baseline is not None
     assert result.evaluation.value == result.validation[-1][1].value < 1e-4 * result.baseline.value
     assert result.baseline.value == pytest.approx(targets.var(axis=0).mean(), rel=1e-5)
     model = trained_model(result, data, {"by": "hand"})
     write_model(tmp_path / "model.h5", model)
     again = read_model(tmp_path / "model.h5")
-    assert again.scaling is not None
     outputs = np.float64(again.scaling.apply(data.inputs)) @ again.network[0].weights + again.network[0].bias_vector()
     np.testing.assert_allclose(outputs, targets, rtol=0.01)
 
