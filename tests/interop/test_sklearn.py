@@ -64,19 +64,16 @@ def test_other_outputs_are_no_probabilities(network: Network) -> None:
         classifier.predict_proba(ROWS)
 
 
-@pytest.mark.parametrize("rows", [csr_array(ROWS), ROWS.tolist(), ROWS.astype(np.float64)], ids=type)
+class Table:
+    """As pandas gives one."""
+
+    def to_numpy(self) -> Any:
+        return ROWS
+
+
+@pytest.mark.parametrize("rows", [csr_array(ROWS), ROWS.tolist(), ROWS.astype(np.float64), Table()], ids=type)
 def test_rows_of_any_kind(rows: Any) -> None:
     np.testing.assert_array_equal(SparseClassifier(ending()).predict(rows), SCORES.argmax(axis=1))
-
-
-def test_tables() -> None:
-    class Table:
-        """What pandas gives."""
-
-        def to_numpy(self) -> Any:
-            return ROWS
-
-    np.testing.assert_array_equal(SparseClassifier(ending()).predict(Table()), SCORES.argmax(axis=1))
 
 
 @pytest.mark.parametrize(("outputs", "shape"), [(1, (50,)), (3, (50, 3))])

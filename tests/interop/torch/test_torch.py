@@ -142,18 +142,16 @@ def test_among_other_modules_copied_and_pickled(pair: tuple[Any, Any, Any]) -> N
 def test_what_is_refused() -> None:
     network = Network((Linear(np.ones((4, 3)), activation=ReLU()),))
     wrapped = sparsenn.torch.wrap(network)
-    with pytest.raises(ShapeError, match=r"\(2, 3\); .* 4 numbers"):
-        wrapped(torch.zeros(2, 3))
-    with pytest.raises(ShapeError, match="rows of shape"):
-        wrapped(torch.zeros(4))
-    with pytest.raises(UsageError, match=r"give a sparsenn\.Network"):
-        sparsenn.torch.wrap(3)
-    with pytest.raises(UsageError, match="there is no option 'devise'"):
-        sparsenn.torch.wrap(network, devise="cpu")
-    with pytest.raises(UsageError, match="unknown device"):
-        sparsenn.torch.wrap(network, device="abacus")
-    with pytest.raises(UsageError, match="the network of this operator is gone"):
-        torch.ops.sparsenn.run(torch.zeros(1, 4), 1 << 40)
+    for call, error, message in (
+        (lambda: wrapped(torch.zeros(2, 3)), ShapeError, r"\(2, 3\); .* 4 numbers"),
+        (lambda: wrapped(torch.zeros(4)), ShapeError, "rows of shape"),
+        (lambda: sparsenn.torch.wrap(3), UsageError, r"give a sparsenn\.Network"),
+        (lambda: sparsenn.torch.wrap(network, devise="cpu"), UsageError, "there is no option 'devise'"),
+        (lambda: sparsenn.torch.wrap(network, device="abacus"), UsageError, "unknown device"),
+        (lambda: torch.ops.sparsenn.run(torch.zeros(1, 4), 1 << 40), UsageError, "the network of this operator is"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 def imaginary(numbers: Any) -> Any:
@@ -210,11 +208,14 @@ UNREADABLE: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
-def test_sessions_refuse_tensors(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_sessions_refuse_tensors(name: str) -> None:
     with pytest.raises(SparseNNError, match=r"^the (inputs|rows)") as raised:
-        Session(identity(3), device="cpu")(make())
+        Session(identity(3), device="cpu")(UNREADABLE[name]())
     assert "\n" not in str(raised.value)
+    if name in ("complex", "conjugate", "quantized"):
+        with pytest.raises(InputError, match="real numbers are needed"):
+            sparsenn.torch.wrap(identity(3))(UNREADABLE[name]())
 
 
 TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
@@ -229,12 +230,6 @@ def test_sessions_refuse_tensors_of_transforms(transform: Callable[[Any, Any], A
     session = Session(identity(3), device="cpu")
     with pytest.raises(InputError, match=r"^the (inputs|rows)"):
         transform(session, NUMBERS)
-
-
-@pytest.mark.parametrize("name", ["complex", "conjugate", "quantized"])
-def test_modules_refuse_tensors(name: str) -> None:
-    with pytest.raises(InputError, match="real numbers are needed"):
-        sparsenn.torch.wrap(identity(3))(UNREADABLE[name]())
 
 
 def test_images_that_come_from_rows() -> None:

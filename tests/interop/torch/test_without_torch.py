@@ -13,17 +13,10 @@ from sparsenn.layers import Linear
 from sparsenn.network import Network
 
 
-@pytest.fixture(autouse=True)
-def _no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_are_neither_made_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "sparsenn.interop.torch.module", raising=False)
-
-
-def test_wrap() -> None:
     with pytest.raises(UsageError, match="needs PyTorch"):
         sparsenn.torch.wrap(Network((Linear(np.ones((2, 2))),)))
-
-
-def test_from_torch() -> None:
     with pytest.raises(UsageError, match=r"PyTorch.* not installed"):
         sparsenn.from_torch(3)
