@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import pytest
 from command_line import Refused
+from gpu import why_no_gpu
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,9 @@ def test_options_of_infer(refused: Refused, problem: Path, arguments: tuple[str,
     refused(("infer", problem, *arguments), *fragments)
 
 
+@pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU here")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:9"])
 def test_cuda_where_there_is_none(refused: Refused, problem: Path, device: str) -> None:
-    from gpu import why_no_gpu
-
-    if why_no_gpu() is None:
-        pytest.skip("there is a GPU here")
     refused(("infer", problem, "--device", device), "or use --device cpu")
 
 

@@ -43,7 +43,7 @@ def test_a_pruned_model_is_said_to_be(run: Run, model: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--rows", "0"), "--rows 0: take whole numbers from 1 to 2,147,483,647"),
         (("--rows", "2147483648"), "--rows 2147483648: take whole numbers from 1 to 2,147,483,647"),
@@ -55,5 +55,5 @@ def test_a_pruned_model_is_said_to_be(run: Run, model: Path, tmp_path: Path) -> 
         (("--json", "model.h5"), "would overwrite"),
     ],
 )
-def test_bad_usage_is_one_line(refused: Refused, model: Path, options: tuple[str, str], told: str) -> None:
-    refused(("benchmark", model, *QUICK, *options), told)
+def test_bad_usage_is_one_line(refused: Refused, model: Path, options: tuple[str, str], message: str) -> None:
+    refused(("benchmark", model, *QUICK, *options), message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -25,13 +25,6 @@ def no_signal_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[Stopped] = []
     KEPT.append(raised)
     monkeypatch.setattr(signals, "_raised", raised)
-
-
-def raising(error: BaseException) -> Callable[[], None]:
-    def verb() -> None:
-        raise error
-
-    return verb
 
 
 @pytest.mark.parametrize(
@@ -88,8 +81,11 @@ def test_a_fault_of_the_program_shows_where(error: Exception, named: str, capsys
 
 
 def test_guarded_verb_exits_with_the_code() -> None:
+    def verb() -> None:
+        raise UsageError("no")
+
     with pytest.raises(typer.Exit) as caught:
-        guarded(raising(UsageError("no")))()
+        guarded(verb)()
     assert caught.value.exit_code == 2
 
 

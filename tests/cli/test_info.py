@@ -57,7 +57,7 @@ def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--rows", 5), "go with --plan"),
         (("--json", "-"), "go with --plan"),
@@ -68,8 +68,8 @@ def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
         (("--plan", "--layers", 2), "go with a dataset"),
     ],
 )
-def test_plan_refuses(refused: Refused, arguments: tuple[object, ...], told: str) -> None:
-    refused(("info", MODEL, *arguments), told)
+def test_plan_refuses(refused: Refused, arguments: tuple[object, ...], message: str) -> None:
+    refused(("info", MODEL, *arguments), message)
 
 
 @pytest.mark.parametrize("option", [("--plan",), ("--prune", 0.5)])

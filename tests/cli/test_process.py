@@ -39,7 +39,6 @@ def test_a_signal_leaves_no_file_and_no_traceback(
     spawn: Spawn, problem: Path, tmp_path: Path, arguments: tuple[str, ...], number: int, code: int, message: str
 ) -> None:
     process = spawn(arguments[0], problem, *arguments[1:], "--progress", *SLOW, cwd=tmp_path)
-    assert process.stderr is not None
     while not process.stderr.readline().startswith("layers"):
         assert process.poll() is None
     process.send_signal(number)
@@ -52,10 +51,8 @@ def test_a_signal_leaves_no_file_and_no_traceback(
 
 def test_reader_that_stops_reading_is_no_error(spawn: Spawn, problem: Path) -> None:
     process = spawn("infer", problem, "--stats")
-    assert process.stdout is not None
     process.stdout.close()
     assert process.wait(timeout=240) == 141
-    assert process.stderr is not None
     assert process.stderr.read() == ""
 
 

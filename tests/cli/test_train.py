@@ -70,7 +70,6 @@ def test_killed_and_resumed_equals_uninterrupted(spawn: Spawn, table: Path, tmp_
     whole, resumed, state = (tmp_path / f"{name}.h5" for name in ("whole", "resumed", "state"))
     slow = (*command, "--epochs", 100_000, "--output", resumed, "--checkpoint", state)
     process = spawn(*slow, "--progress")
-    assert process.stderr is not None
     while not process.stderr.readline().startswith("epoch 5 "):
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
@@ -93,7 +92,6 @@ def test_killed_and_resumed_equals_uninterrupted(spawn: Spawn, table: Path, tmp_
 def test_interrupt_keeps_the_checkpoint(spawn: Spawn, table: Path, tmp_path: Path) -> None:
     files = ("--output", tmp_path / "model.h5", "--checkpoint", tmp_path / "state.h5")
     process = spawn("train", table, *HOW, "--epochs", 100_000, *files, "--progress")
-    assert process.stderr is not None
     while not process.stderr.readline().startswith("epoch 3 "):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)

@@ -12,14 +12,10 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "tools" / "interrupt.py"
 
 
-def interrupt(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
-
-
 @pytest.mark.parametrize("verbs", [["convert"], pytest.param([], marks=pytest.mark.slow, id="all")])
 def test_nothing_is_left_half_written(verbs: list[str], tmp_path: Path) -> None:
-    done = interrupt(*verbs, "--runs", 1, "--json", tmp_path / "counts.json")
+    command = [sys.executable, SCRIPT, *verbs, "--runs", "1", "--json", tmp_path / "counts.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads((tmp_path / "counts.json").read_text())
     ended = {tuple(name.split()[:2]) for name in counts}

@@ -7,27 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = Path(__file__).parents[2] / "tools" / "verify_categories.py"
-TRUTH = b"2\n3\n5\n"
 
 
-def run_script(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
-
-
-@pytest.fixture
-def truth(tmp_path: Path) -> Path:
-    path = tmp_path / "truth.tsv"
-    path.write_bytes(TRUTH)
-    return path
-
-
-def test_missing_file_folder_and_arguments_are_refused(truth: Path) -> None:
-    for arguments in [(truth.parent / "none.tsv", truth), (truth, truth.parent), (truth,)]:
-        done = run_script(*arguments)
+def test_missing_file_folder_and_arguments_are_refused(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.tsv"
+    truth.write_bytes(b"2\n3\n5\n")
+    for arguments in [(tmp_path / "none.tsv", truth), (truth, tmp_path), (truth,)]:
+        command = [sys.executable, "-I", "-S", SCRIPT, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert (done.returncode, done.stdout) == (2, "")
         assert "Traceback" not in done.stderr
 
