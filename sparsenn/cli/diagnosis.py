@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from sparsenn.runtime.memory import memory_left, shown_bytes
@@ -88,7 +89,7 @@ def _guarded(section: str, name: str, probe: Probe) -> Iterator[Finding]:
 def _program() -> Iterator[Finding]:
     from sparsenn import __version__
 
-    place = os.path.dirname(__file__)  # noqa: PTH120 (reported as found)
+    place = Path(__file__).parents[1]
     yield Finding("program", "sparsenn", __version__, f"{__version__}, in {place}")
     yield Finding("program", "python", platform.python_version(), f"{platform.python_version()}, {sys.executable}")
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -204,7 +205,8 @@ def _cache(name: str) -> Probe:
             "bytes": cache.nbytes,
             "writable": cache.writable,
         }
-        message = f"{shown_bytes(cache.nbytes)} in {len(cache.files):,} files"
+        files = "1 file" if len(cache.files) == 1 else f"{len(cache.files):,} files"
+        message = f"{shown_bytes(cache.nbytes)} in {files}"
         if cache.folder is not None:
             message += f", {cache.folder}"
         remedy = None if cache.writable else "cannot be written to: set SPARSENN_CACHE to a folder that can"

@@ -275,5 +275,6 @@ def test_a_column_too_many_is_no_label(refused: Refused, folder: Path, rows: np.
         (folder / name).write_text(header + text)
         for model in ("classes.h5", "numbers.h5"):
             names = " ('id', 'a', 'b', 'c', 'd', 'e', 'f')" if header else ""
-            message = f"the table has 7 columns{names}; the model takes 6: name those that it takes (--columns A,B,...)"
-            refused(("predict", model, name, "--output", "predictions.csv", "--device", "cpu"), message)
+            found = f"{name} does not fit {model}: the table has 7 columns{names}; the model takes 6"
+            line = "predict", model, name, "--output", "predictions.csv", "--device", "cpu"
+            refused(line, found, "name those that it takes (--columns A,B,...)")

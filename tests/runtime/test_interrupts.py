@@ -17,7 +17,7 @@ import pytest
 
 from sparsenn.distributed.sharing import ahead, shared
 from sparsenn.runtime.interrupts import held_signals
-from sparsenn.runtime.workers import _end, map_threads
+from sparsenn.runtime.workers import _end, map_threads, thread_count
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
 
@@ -81,6 +81,7 @@ def test_threads_that_share_work() -> None:
             thread.shutdown()
 
 
+@pytest.mark.skipif(thread_count() < 2, reason="no worker starts where there is one thread")
 def test_workers_that_start(interrupted_starts: None) -> None:
     _end()  # of those that other work has started
     with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
