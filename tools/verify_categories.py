@@ -17,7 +17,6 @@ import os
 import sys
 import zlib
 from pathlib import Path
-from typing import IO
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 INDEX_LIMIT = (1 << 31) - 1
@@ -30,35 +29,24 @@ class CategoriesError(Exception):
 
 
 def read_categories(path: Path) -> set[int]:
-    opener = gzip.open if path.suffix == ".gz" else open
+    categories: set[int] = set()
     try:
-        with opener(path, "rb") as file:
-            return parse_lines(path, file)
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
+                text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
+                shown, place = text.decode("ascii", "backslashreplace"), f"{path}:{number}"
+                if not (text.isdigit() and len(text) < LONGEST_LINE - 2):
+                    raise CategoriesError(f"{place}: {shown!r} is not a category; each line holds one positive integer")
+                if not 1 <= int(text) <= INDEX_LIMIT:
+                    raise CategoriesError(f"{place}: category {shown} is outside 1..{INDEX_LIMIT}")
+                if not line.endswith(b"\n"):
+                    raise CategoriesError(f"{place}: the last line has no line end: truncated?")
+                if int(text) in categories:
+                    raise CategoriesError(f"{place}: category {int(text)} occurs twice")
+                categories.add(int(text))
     except (OSError, EOFError, zlib.error) as error:
         raise CategoriesError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def parse_lines(path: Path, file: IO[bytes]) -> set[int]:
-    categories: set[int] = set()
-    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
-        text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
-        category = parse_category(text, f"{path}:{number}")
-        if not line.endswith(b"\n"):
-            raise CategoriesError(f"{path}:{number}: the last line has no line end: truncated?")
-        if category in categories:
-            raise CategoriesError(f"{path}:{number}: category {category} occurs twice")
-        categories.add(category)
     return categories
-
-
-def parse_category(text: bytes, place: str) -> int:
-    shown = text.decode("ascii", "backslashreplace")
-    if not (text.isdigit() and len(text) < LONGEST_LINE - 2):
-        raise CategoriesError(f"{place}: {shown!r} is not a category; each line holds one positive integer")
-    category = int(text)
-    if not 1 <= category <= INDEX_LIMIT:
-        raise CategoriesError(f"{place}: category {shown} is outside 1..{INDEX_LIMIT}")
-    return category
 
 
 def named(categories: set[int]) -> str:
@@ -66,18 +54,6 @@ def named(categories: set[int]) -> str:
         return "none"
     first = ", ".join(map(str, sorted(categories)[:NAMED]))
     return f"{len(categories)} ({first}{', ...' if len(categories) > NAMED else ''})"
-
-
-def verify(result: Path, truth: Path) -> int:
-    found, true = read_categories(result), read_categories(truth)
-    if found == true:
-        print(f"PASSED: all {len(true)} true categories, and no others")
-        return 0
-    print(
-        f"FAILED: {len(found & true)} of {len(true)} true categories match; "
-        f"{named(true - found)} missing, {named(found - true)} unexpected"
-    )
-    return 1
 
 
 def main() -> int:
@@ -89,10 +65,15 @@ def main() -> int:
     parser.add_argument("truth", type=Path, help="the true categories, in the same form")
     arguments = parser.parse_args()
     try:
-        code = verify(arguments.result, arguments.truth)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
+        found, true = read_categories(arguments.result), read_categories(arguments.truth)
+        verdict = f"PASSED: all {len(true)} true categories, and no others"
+        if found != true:
+            verdict = (
+                f"FAILED: {len(found & true)} of {len(true)} true categories match; "
+                f"{named(true - found)} missing, {named(found - true)} unexpected"
+            )
+        print(verdict, flush=True)
+        return int(found != true)
     except CategoriesError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
