@@ -36,7 +36,7 @@ import sparsenn
 from sparsenn.io import read_idx, write_model
 from sparsenn.training import resize_bilinear
 
-SIDE, BATCH, TEST_BATCH, ENLARGED = 86, 128, 2000, 4000
+SIDE, BATCH, TEST_BATCH = 86, 128, 2000
 RATE, PRUNING_RATE = 2e-3, 1e-3
 
 PRUNED = 0.9
@@ -46,29 +46,11 @@ MASK_STEPS = 50
 """Updates from one choice of the smallest weights to the next."""
 
 
-def network_of_modules() -> nn.Sequential:
-    return nn.Sequential(
-        *(nn.Conv2d(1, 4, 7), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 16, 7), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(16 * 17 * 17, 32), nn.ReLU(), nn.Linear(32, 10)),
-    )
-
-
 def read_images(folder: Path, name: str, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images of MNIST's `train` or `t10k`, enlarged part by part, and their labels, on the device."""
+    """Return images of MNIST's `train` or `t10k`, enlarged, and their labels, on the device."""
     images, labels = (read_idx(folder / f"{name}-{file}-ubyte.gz") for file in ("images-idx3", "labels-idx1"))
-    placed = torch.empty((len(images), 1, SIDE, SIDE), device=device)
-    for start in range(0, len(images), ENLARGED):
-        part = slice(start, start + ENLARGED)
-        placed[part, 0] = torch.from_numpy(resize_bilinear(images[part], SIDE, SIDE)).to(device)
-    return placed, torch.from_numpy(labels.astype(np.int64)).to(device)
-
-
-def kept(weights: torch.Tensor, zeros: float) -> torch.Tensor:
-    """Return 1 for each weight that is kept where a share of them, the smallest in magnitude, becomes zero."""
-    order = weights.detach().abs().flatten().argsort(stable=True)
-    mask = torch.ones_like(order, dtype=weights.dtype)
-    mask[order[: round(zeros * order.numel())]] = 0
-    return mask.view_as(weights)
+    enlarged = torch.from_numpy(resize_bilinear(images[:, None], SIDE, SIDE))
+    return enlarged.to(device), torch.from_numpy(labels.astype(np.int64)).to(device)
 
 
 def train(
@@ -78,41 +60,41 @@ def train(
     order: torch.Generator,
     epochs: int,
     rate: float,
-    prune: bool = False,
+    share: float = 0.0,
 ) -> None:
-    """Train; if it is to prune, dense layers lose weights in the first half, and keep those zeros to the end."""
-    steps = epochs * -(-len(images) // BATCH)
-    half = steps // 2
+    """Train; dense layers lose this share of their weights in the first half, and the zeros stay to the end."""
+    half = epochs * -(-len(images) // BATCH) // 2
     descent = torch.optim.Adam(network.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(descent, steps)
-    dense = [module.weight for module in network if isinstance(module, nn.Linear)]
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(descent, epochs * -(-len(images) // BATCH))
+    dense = [module.weight.data for module in network if isinstance(module, nn.Linear)]
     masks = [torch.ones_like(weights) for weights in dense]
     step = 0
     for epoch in range(1, epochs + 1):
         total = torch.zeros((), device=images.device)
         for picked in torch.randperm(len(images), generator=order).to(images.device).split(BATCH):
-            if prune and (step == half or (step < half and step % MASK_STEPS == 0)):
-                zeros = PRUNED * (1 - (1 - step / half) ** 3)
-                masks = [kept(weights, zeros) for weights in dense]
+            if step == half or (step < half and step % MASK_STEPS == 0):
+                zeros = share * (1 - (1 - step / half) ** 3)
+                for weights, mask in zip(dense, masks, strict=True):
+                    smallest = weights.abs().flatten().argsort(stable=True)[: round(zeros * weights.numel())]
+                    mask.fill_(1).view(-1)[smallest] = 0
             descent.zero_grad()
             loss = nn.functional.cross_entropy(network(images[picked]), labels[picked])
             loss.backward()
             descent.step()
             schedule.step()
-            with torch.no_grad():
-                for weights, mask in zip(dense, masks, strict=True):
-                    weights.mul_(mask)
+            for weights, mask in zip(dense, masks, strict=True):
+                weights.mul_(mask)
             total += loss.detach() * len(picked)
             step += 1
         print(f"epoch {epoch} of {epochs}: loss {float(total) / len(images):.5f}", flush=True)
 
 
+@torch.no_grad()
 def deliver(
     path: Path, network: nn.Sequential, images: torch.Tensor, labels: torch.Tensor, provenance: dict[str, str]
 ) -> dict[str, object]:
     """Measure the accuracy, write the model with it, and return what the file of classes says of it."""
-    with torch.no_grad():
-        classes = torch.cat([network(part).argmax(1) for part in images.split(TEST_BATCH)])
+    classes = torch.cat([network(batch).argmax(1) for batch in images.split(TEST_BATCH)])
     accuracy = float((classes == labels).double().mean())
     measured = {"test accuracy": f"{accuracy:.4f}", "test images": str(len(classes)), "measured by": "PyTorch"}
     found = sparsenn.from_torch(nn.Sequential(*network, nn.Softmax(1)).cpu(), torch.zeros(1, 1, SIDE, SIDE))
@@ -141,7 +123,10 @@ def main() -> None:
     images, labels = read_images(options.folder, "train", options.device)
     test = read_images(options.folder, "t10k", options.device)
     order = torch.Generator().manual_seed(options.seed)
-    network = network_of_modules().to(options.device)
+    network = nn.Sequential(
+        *(nn.Conv2d(1, 4, 7), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 16, 7), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(16 * 17 * 17, 32), nn.ReLU(), nn.Linear(32, 10)),
+    ).to(options.device)
     device = torch.cuda.get_device_name(images.device) if images.is_cuda else options.device
     provenance = {
         "data": f"MNIST: {len(images):,} training images, enlarged from 28 × 28 pixels (bilinear)",
@@ -152,7 +137,7 @@ def main() -> None:
     train(network, images, labels, order, options.epochs, RATE)
     found = {options.output.name: deliver(options.output, network, *test, provenance)}
     if options.pruned_output is not None:
-        train(network, images, labels, order, options.pruning_epochs, PRUNING_RATE, prune=True)
+        train(network, images, labels, order, options.pruning_epochs, PRUNING_RATE, PRUNED)
         provenance["pruning"] = (
             f"{PRUNED:.0%} of each dense layer's weights, by magnitude: {options.pruning_epochs} more epochs, learning "
             f"rate {PRUNING_RATE:g}; in the first half of them by a cubic schedule, then with the zeros fixed"
