@@ -10,7 +10,7 @@ from sparsenn.report.planned import plan_record, plan_table
 from sparsenn.report.plots import PLOT_SUFFIXES, draw_layers
 from sparsenn.report.quantities import count, duration, rate
 from sparsenn.report.records import to_json, to_record
-from sparsenn.report.summary import summary
+from sparsenn.report.summary import Verification, compare_categories, summary
 from sparsenn.report.tables import kernel_table, layer_table
 from sparsenn.report.training import (
     draw_losses,
@@ -19,7 +19,6 @@ from sparsenn.report.training import (
     training_record,
     training_summary,
 )
-from sparsenn.report.verification import Verification, compare_categories
 
 __all__ = [
     "PLOT_SUFFIXES",

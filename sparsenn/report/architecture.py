@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import Any
 
 from rich.table import Table
@@ -21,18 +20,14 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.network import Network
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.quantities import count, percentage
 
 
 def architecture_table(network: Network) -> Table:
     """Return the table by layer: what it is, shape of its outputs, parameters, multiply-adds of one input."""
-    table = FittedTable(title="layers")
-    table.add_numbers("layer")
-    table.add_column("what")
-    for heading in ("outputs", "parameters", "multiply-adds"):
-        table.add_numbers(heading)
-    table.add_column("activation")
+    counted = numbers("outputs", "parameters", "multiply-adds")
+    table = FittedTable(*numbers("layer"), "what", *counted, "activation", title="layers")
     table.add_row("", "inputs", shape_text(network.shapes[0]), "", "", "")
     for number, layer in enumerate(network, start=1):
         work = layer.multiply_adds((1, *network.input_shapes(number - 1)[0]))
@@ -48,58 +43,31 @@ def architecture_table(network: Network) -> Table:
     return table
 
 
-@singledispatch
 def layer_title(layer: Any) -> str:
     """Return what a layer is in a few words: its kind, its window, and what is not as usual."""
+    match layer:
+        case SparseLinear():
+            return f"sparse, {percentage(layer.edges, layer.inputs * layer.outputs)} of the weights"
+        case Linear():
+            return "dense"
+        case ForeignLayer():
+            return f"ONNX Runtime: {', '.join(layer.operators)}"
+        case PerPosition():
+            return f"{layer_title(layer.layer)}, at {count(layer.positions)} positions"
+        case LayerNorm():
+            positions = f", at {count(layer.positions)} positions" if layer.positions > 1 else ""
+            return f"layer norm of {count(layer.width)} numbers{positions}"
+        case Conv2d():
+            size, stride, padding, dilation = layer.sliding_window
+            options = [*_stride(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
+            return ", ".join([f"convolution {_across(size)}", *options, *_unusual("groups", layer.groups, 1)])
+        case MaxPool2d():
+            return _pool_title("max-pool", layer)
+        case AvgPool2d():
+            return _pool_title("average pool", layer)
+        case ImageLayer():
+            return layer.name
     return type(layer).__name__
-
-
-@layer_title.register
-def _(layer: SparseLinear) -> str:
-    return f"sparse, {percentage(layer.edges, layer.inputs * layer.outputs)} of the weights"
-
-
-@layer_title.register
-def _(layer: Linear) -> str:
-    return "dense"
-
-
-@layer_title.register
-def _(layer: ImageLayer) -> str:
-    return layer.name
-
-
-@layer_title.register
-def _(layer: ForeignLayer) -> str:
-    return f"ONNX Runtime: {', '.join(layer.operators)}"
-
-
-@layer_title.register
-def _(layer: PerPosition) -> str:
-    return f"{layer_title(layer.layer)}, at {count(layer.positions)} positions"
-
-
-@layer_title.register
-def _(layer: LayerNorm) -> str:
-    positions = f", at {count(layer.positions)} positions" if layer.positions > 1 else ""
-    return f"layer norm of {count(layer.width)} numbers{positions}"
-
-
-@layer_title.register
-def _(layer: Conv2d) -> str:
-    size, stride, padding, dilation = layer.sliding_window
-    options = [*_stride(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
-    return ", ".join([f"convolution {_across(size)}", *options, *_unusual("groups", layer.groups, 1)])
-
-
-@layer_title.register
-def _(layer: MaxPool2d) -> str:
-    return _pool_title("max-pool", layer)
-
-
-@layer_title.register
-def _(layer: AvgPool2d) -> str:
-    return _pool_title("average pool", layer)
 
 
 def _pool_title(kind: str, layer: Pool2d) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sparsenn.model import PRUNED, Model
 from sparsenn.printable import printable
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.page import bars_part, facts_part, machine_part, page, table_part
 from sparsenn.report.quantities import count, duration
 from sparsenn.report.tables import fact_table
@@ -28,11 +28,8 @@ def benchmark_table(name: str, model: Model, result: BenchmarkResult) -> Table:
     if PRUNED in model.provenance:
         caption += f" Pruned: {model.provenance[PRUNED]}."
     title = f"{printable(name)} on {result.device}"
-    table = FittedTable(title=title, caption=printable(caption))
-    table.add_numbers("samples")
-    table.add_column("engine", no_wrap=True)
-    for heading in ("p50", "p95", "p99", "samples/s", "× ours"):
-        table.add_numbers(heading)
+    columns = *numbers("samples"), *unbroken("engine"), *numbers("p50", "p95", "p99", "samples/s", "× ours")
+    table = FittedTable(*columns, title=title, caption=printable(caption))
     before = None
     for call in result.calls:
         table.add_row(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sparsenn.printable import printable
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.quantities import count
 from sparsenn.runtime.memory import shown_bytes
 from sparsenn.runtime.storage import Cache
@@ -17,12 +17,7 @@ from sparsenn.runtime.storage import Cache
 
 def cache_table(caches: Iterable[Cache]) -> Table:
     """Return the table of caches: what each holds, how much, and where."""
-    table = FittedTable()
-    table.add_column("cache", no_wrap=True)
-    table.add_numbers("files")
-    table.add_numbers("size")
-    table.add_column("what")
-    table.add_column("folder", overflow="fold")
+    table = FittedTable(*unbroken("cache"), *numbers("files", "size"), "what", Column("folder", overflow="fold"))
     for cache in caches:
         place = "–" if cache.folder is None else printable(str(cache.folder))
         notes = [] if cache.writable else ["cannot be written to"]
@@ -54,12 +49,8 @@ def choices_table(entries: Iterable[Mapping[str, Any]]) -> Table:
 
     A value that a record lacks is shown as a dash.
     """
-    table = FittedTable(title="Measured choices")
-    for heading in ("device", "network"):
-        table.add_column(heading)
-    table.add_numbers("rows")
-    for heading in ("form", "kernels", "measured"):
-        table.add_column(heading)
+    columns = "device", "network", *numbers("rows"), "form", "kernels", "measured"
+    table = FittedTable(*columns, title="Measured choices")
     for entry in entries:
         values = [entry["key"].get(name, "–") for name in ("device", "network", "rows", "form")]
         texts = [count(value) if isinstance(value, int) else value for value in values]

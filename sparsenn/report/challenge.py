@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.quantities import count, significant
 from sparsenn.report.records import origin_record
 from sparsenn.report.summary import inputs_note
@@ -33,10 +33,8 @@ _CAPTION = (
 
 def challenge_table(results: Sequence[ChallengeResult]) -> Table:
     """Return the table of some problems, two lines each: with savings and without."""
-    table = FittedTable(title=f"Sparse DNN Graph Challenge on {results[0].device}", caption=_notes(results))
-    table.add_column(_HEADINGS[0], no_wrap=True)
-    for heading in _HEADINGS[1:]:
-        table.add_numbers(heading)
+    title = f"Sparse DNN Graph Challenge on {results[0].device}"
+    table = FittedTable(*unbroken(_HEADINGS[0]), *numbers(*_HEADINGS[1:]), title=title, caption=_notes(results))
     for row in _rows(results):
         table.add_row(*map(Text, row))
     return table

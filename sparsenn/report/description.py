@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import singledispatch
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -15,28 +14,20 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io import Dataset
-from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
+from sparsenn.layers import ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, printable
 from sparsenn.report.architecture import architecture_table, shape_text
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.quantities import count, percentage
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
 
-_ALWAYS = float("inf")
-_NUMERIC = {
-    "layers": _ALWAYS,
-    "inputs": _ALWAYS,
-    "outputs": _ALWAYS,
-    "edges": _ALWAYS,
-    "density": 3,
-    "per output": 2,
-    "per input": 1,
-}
-"""Columns of numbers, with the importance of those that are left out where the table is too wide."""
+_IMPORTANCE = {"density": 3, "per output": 2, "per input": 1}
+_NUMERIC = ("layers", "inputs", "outputs", "edges", *_IMPORTANCE)
+"""Columns of numbers, of which some are left out where the table is too wide."""
 
 _WORDED = ("weights", "bias", "activation")
 
@@ -115,15 +106,11 @@ def describe_layers(network: Network) -> Table:
     """Return a table of the layers; where all are sparse or dense, neighbours that look the same share a line."""
     if any(layer.family is ImageLayer for layer in network):
         return architecture_table(network)
-    table = FittedTable(title="layers")
-    for heading, importance in _NUMERIC.items():
-        table.add_numbers(heading, importance)
-    for heading in _WORDED:
-        table.add_column(heading)
+    table = FittedTable(*numbers(*_NUMERIC), *_WORDED, importance=_IMPORTANCE, title="layers")
     described = ((number, _layer_cells(layer)) for number, layer in enumerate(network, start=1))
     for cells, members in groupby(described, key=lambda numbered: numbered[1]):
-        numbers = [number for number, _ in members]
-        span = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}"
+        places = [number for number, _ in members]
+        span = str(places[0]) if len(places) == 1 else f"{places[0]}–{places[-1]}"
         table.add_row(*map(Text, (span, *cells)))
     return table
 
@@ -134,26 +121,16 @@ def _truth(dataset: Dataset) -> str:
     return f"{count(dataset.truth.size)} {'category' if dataset.truth.size == 1 else 'categories'}"
 
 
-@singledispatch
 def _layer_cells(layer: Any) -> tuple[str, ...]:
-    """All columns of the table but the layer's number; of a dense layer, weights that are zero are no edges."""
-    raise UsageError(f"the table of layers has no columns for {kind_of(layer)}")
-
-
-@_layer_cells.register
-def _(layer: Linear) -> tuple[str, ...]:
-    there = layer.weights != 0
-    return _cells(layer, there.sum(axis=0), there.sum(axis=1), layer.weights)
-
-
-@_layer_cells.register
-def _(layer: SparseLinear) -> tuple[str, ...]:
-    weights = layer.weights
-    per_input = np.bincount(weights.indices, minlength=layer.inputs)
-    return _cells(layer, np.diff(weights.indptr), per_input, weights.values)
-
-
-def _cells(layer: FullyConnected, per_output: Array, per_input: Array, values: Array) -> tuple[str, ...]:
+    """Return all cells but the layer's number; of a dense layer, weights that are zero are no edges."""
+    if isinstance(layer, SparseLinear):
+        values, per_output = layer.weights.values, np.diff(layer.weights.indptr)
+        per_input = np.bincount(layer.weights.indices, minlength=layer.inputs)
+    elif isinstance(layer, Linear):
+        values, there = layer.weights, layer.weights != 0
+        per_output, per_input = there.sum(axis=0), there.sum(axis=1)
+    else:
+        raise UsageError(f"the table of layers has no columns for {kind_of(layer)}")
     edges = int(per_output.sum())
     return (
         count(layer.inputs),

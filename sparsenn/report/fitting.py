@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -22,21 +24,14 @@ class FittedTable(Table):
     Columns of which nothing is known are left out. Where the rest is too wide, there are no lines between columns, and
     then columns that may be left out are, those of the greatest importance last; a line below names them. Texts are
     broken between words, numbers are not.
+
+    columns : headings of texts; `numbers` and `unbroken` make other columns.
+    importance : of the columns that may be left out, by their headings.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"title_justify": "left", "caption_justify": "left", **options})
-        self._importance: dict[str, float] = {}
-
-    def add_numbers(self, heading: str, importance: float = float("inf")) -> None:
-        """Add a column of numbers; what is of finite importance may be left out."""
-        self.add_column(heading, justify="right", no_wrap=True)
-        self._importance[heading] = importance
-
-    def add_texts(self, heading: str, importance: float) -> None:
-        """Add a column of texts, which are broken between words, that may be left out."""
-        self.add_column(heading)
-        self._importance[heading] = importance
+    def __init__(self, *columns: Column | str, importance: Mapping[str, float] = MappingProxyType({}), **options: Any):
+        super().__init__(*columns, **{"title_justify": "left", "caption_justify": "left", **options})
+        self._importance = importance
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines of as much of the table as fits."""
@@ -48,7 +43,11 @@ class FittedTable(Table):
 
     def _fitted(self, console: Console, most: int) -> Table:
         shown = copy(self)
-        columns = [column for column in self.columns if not self.rows or any(map(_has_content, column.cells))]
+        columns = [
+            column
+            for column in self.columns
+            if not self.rows or any(_plain(cell) not in NOTHING for cell in column.cells)
+        ]
         shown.columns = _numbered(columns)
         if Table.__rich_measure__(shown, console, console.options.update(max_width=10_000)).maximum <= most:
             return shown
@@ -73,16 +72,22 @@ class FittedTable(Table):
         return self._importance.get(str(column.header), float("inf"))
 
 
+def numbers(*headings: str) -> list[Column | str]:
+    """Return columns of numbers."""
+    return [Column(heading, justify="right", no_wrap=True) for heading in headings]
+
+
+def unbroken(*headings: str) -> list[Column | str]:
+    """Return columns of texts that take one line."""
+    return [Column(heading, no_wrap=True) for heading in headings]
+
+
 def _least_width(columns: list[Column], between: int) -> int:
     return sum(map(_least, columns)) + between * len(columns) + 1
 
 
 def _numbered(columns: list[Column]) -> list[Column]:
     return [replace(column, _index=index) for index, column in enumerate(columns)]
-
-
-def _has_content(cell: Any) -> bool:
-    return _plain(cell) not in NOTHING
 
 
 def _plain(cell: Any) -> str:

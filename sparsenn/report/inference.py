@@ -14,7 +14,7 @@ from sparsenn.engine import LayerStatistics, Result
 from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.summary import parts_of
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
@@ -42,12 +42,9 @@ def model_summary(model: str, data: str, run: Any) -> Table:
 
 def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
     """Return the table by layer: what it is, the kernel that ran it, the shape of its outputs, and milliseconds."""
-    table = FittedTable(title="layers")
-    table.add_numbers("layer")
-    table.add_column("what")
-    table.add_column("kernel", no_wrap=True)
-    table.add_numbers("outputs")
-    table.add_numbers("time (ms)")
+    table = FittedTable(
+        *numbers("layer"), "what", *unbroken("kernel"), *numbers("outputs", "time (ms)"), title="layers"
+    )
     for layer, shape, found in zip(network, network.shapes[1:], statistics, strict=True):
         cells = (layer_title(layer), found.kernel, shape_text(shape), milliseconds(found.seconds))
         table.add_row(str(found.layer), *map(Text, cells))
@@ -102,9 +99,7 @@ def table_summary(model: str, network: Network, data: str, rows: int, notes: Seq
 
 def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return some rows of predictions as a table."""
-    table = FittedTable()
-    for name in columns:
-        table.add_column(printable(name), no_wrap=True)
+    table = FittedTable(*unbroken(*map(printable, columns)))
     for row in rows:
         cells = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
         table.add_row(*(Text(printable(cell)) for cell in cells))

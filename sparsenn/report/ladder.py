@@ -9,10 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, milliseconds, percentage
-from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 
 
@@ -20,19 +19,24 @@ def ladder_table(result: LadderResult) -> Table:
     """Return the table of a ladder: a line a rung, and no column of which nothing is known; no number is cut."""
     if result.roofs is None:
         return _answers(result)
-    table = FittedTable(title=_title(result), caption=f"{_times(result, result.roofs)}{_caption(result)}")
+    per_stage = f"ms per {result.stage}"
+    times = per_stage, "ms in all" if result.stages > 1 else "ms", "spread", "in kernel", "speed-up", "% of roofline"
+    columns = *unbroken("kernel"), "precision", *numbers(*times, "registers", "shared memory", "largest error")
+    importance = {per_stage: 3, "spread": 5, "in kernel": 4, "registers": 1, "shared memory": 2}
+    caption = (
+        f"Medians and interquartile ranges of {result.runs} runs. Floor: {milliseconds(result.floor_seconds)} ms, for "
+        f"{count(result.bytes)} bytes at {result.roofs.copy_bandwidth / 1e9:,.0f} GB/s and "
+        f"{count(result.multiply_adds)} float32 multiply-adds at "
+        f"{result.roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
+    )
+    if any((result.floor_share(rung) or 0) > 1 for rung in result.rungs):
+        caption += (
+            " Above 100 %: caches hold what is read, or the device was busy when it was measured; kernels roofline "
+            "--measure measures it anew."
+        )
+    caption += _caption(result)
+    table = FittedTable(*columns, importance=importance, title=_title(result), caption=caption)
     mixed = any(rung.precision != "float32" for rung in result.rungs)
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("precision")
-    table.add_numbers(f"ms per {result.stage}", 3)
-    table.add_numbers("ms in all" if result.stages > 1 else "ms")
-    table.add_numbers("spread", 5)
-    table.add_numbers("in kernel", 4)
-    table.add_numbers("speed-up")
-    table.add_numbers("% of roofline")
-    table.add_numbers("registers", 1)
-    table.add_numbers("shared memory", 2)
-    table.add_numbers("largest error")
     for rung in result.rungs:
         table.add_row(Text(rung.name), rung.precision if mixed else "–", *_cells(result, rung))
     return table
@@ -45,26 +49,13 @@ def _title(result: LadderResult) -> str:
 
 
 def _answers(result: LadderResult) -> Table:
-    table = FittedTable(title=_title(result), caption=f"Answers only; nothing is timed.{_caption(result)}")
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("answer")
-    table.add_numbers("largest error")
-    table.add_column("summary")
+    columns = *unbroken("kernel"), "answer", *numbers("largest error"), "summary"
+    caption = f"Answers only; nothing is timed.{_caption(result)}"
+    table = FittedTable(*columns, title=_title(result), caption=caption)
     for rung in result.rungs:
         answer = "correct" if rung.correct else "wrong"
         table.add_row(Text(rung.name), answer, f"{rung.error:.2e}", Text(rung.summary))
     return table
-
-
-def _times(result: LadderResult, roofs: Roofs) -> str:
-    above = any((result.floor_share(rung) or 0) > 1 for rung in result.rungs)
-    return (
-        f"Medians and interquartile ranges of {result.runs} runs. Floor: {milliseconds(result.floor_seconds)} ms, for "
-        f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
-        f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
-        + " Above 100 %: caches hold what is read, or the device was busy when it was measured; "
-        "kernels roofline --measure measures it anew." * above
-    )
 
 
 def _caption(result: LadderResult) -> str:

@@ -19,9 +19,8 @@ from sparsenn.report.fitting import NOTHING
 from sparsenn.report.inference import model_layer_table, model_summary
 from sparsenn.report.planned import plan_table
 from sparsenn.report.quantities import duration, significant
-from sparsenn.report.summary import summary
+from sparsenn.report.summary import Verification, summary
 from sparsenn.report.tables import fact_table, layer_table
-from sparsenn.report.verification import Verification
 
 _LIBRARIES = ("numpy", "scipy", "numba", "cupy-cuda12x", "cupy-cuda13x")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
@@ -14,7 +14,7 @@ from sparsenn.layers import SparseLinear
 from sparsenn.layers.pruning import nonzeros
 from sparsenn.network import Layer
 from sparsenn.report.architecture import layer_title, shape_text
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.quantities import count, duration, percentage
 
 
@@ -77,13 +77,9 @@ def plan_table(plan: Plan) -> Table:
     """
     batches = "" if len(plan.batches) == 1 else f", {count(plan.batch_size)} at a time"
     title = f"planned for {count(plan.inputs)} rows{batches}, on {plan.device}"
-    table = FittedTable(title=Text(title))
-    table.add_numbers("layer")
-    table.add_column("what")
-    for heading in ("outputs", "density", "left out"):
-        table.add_numbers(heading)
-    table.add_column("kernel", overflow="fold")
-    table.add_numbers("estimate")
+    kernel = Column("kernel", overflow="fold")
+    sizes = numbers("outputs", "density", "left out")
+    table = FittedTable(*numbers("layer"), "what", *sizes, kernel, *numbers("estimate"), title=Text(title))
     for cells in _lines(planned_layers(plan)):
         table.add_row(*map(Text, cells))
     if plan.estimate is not None:
@@ -98,7 +94,7 @@ def _lines(layers: Iterable[PlannedLayer]) -> Iterator[tuple[str, ...]]:
         members = list(alike)
         first, last = members[0].layer, members[-1].layer
         span = str(first) if first == last else f"{first}–{last}"
-        yield span, *cells, _estimate(estimate) if step != shown else ""
+        yield span, *cells, ("–" if estimate is None else duration(estimate)) if step != shown else ""
         shown = step
 
 
@@ -106,10 +102,6 @@ def _cells(layer: PlannedLayer) -> tuple[Any, ...]:
     share = "–" if layer.density is None else percentage(layer.density, 1)
     left_out = percentage(layer.left_out, 1) if layer.left_out else "–"
     return layer.what, shape_text(layer.shape), share, left_out, layer.kernel, layer.step, layer.estimate
-
-
-def _estimate(seconds: float | None) -> str:
-    return "–" if seconds is None else duration(seconds)
 
 
 def plan_record(model: str, plan: Plan) -> dict[str, Any]:

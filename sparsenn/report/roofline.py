@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, milliseconds, significant
 from sparsenn.report.tables import fact_table
@@ -59,16 +59,10 @@ def roofline_table(result: RooflineResult) -> Table:
     ladder = result.ladder
     rows = f"{count(ladder.rows)} {ladder.row}{'' if ladder.rows == 1 else 's'}"
     title = f"{ladder.operation} on {ladder.device}: {rows}"
-    table = FittedTable(title=title, caption=_caption(result))
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("model", no_wrap=True)
-    table.add_numbers("bytes", 1)
-    table.add_numbers("operations", 2)
-    table.add_numbers("operations/byte", 3)
-    for heading in ("predicted ms", "measured ms", "measured / predicted"):
-        table.add_numbers(heading)
-    table.add_numbers("GFLOP/s", 4)
-    table.add_column("bound by")
+    importance = {"bytes": 1, "operations": 2, "operations/byte": 3, "GFLOP/s": 4}
+    sizes = "bytes", "operations", "operations/byte", "predicted ms", "measured ms", "measured / predicted", "GFLOP/s"
+    columns = *unbroken("kernel", "model"), *numbers(*sizes), "bound by"
+    table = FittedTable(*columns, importance=importance, title=title, caption=_caption(result))
     for rung, prediction in zip(ladder.rungs, result.predictions, strict=True):
         table.add_row(Text(rung.name), *_cells(result, rung, prediction))
     return table

@@ -1,17 +1,62 @@
-"""The summary of a finished inference."""
+"""The summary of a finished inference, and its categories against the true ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine import Result, Seconds
+from sparsenn.formats import Array
 from sparsenn.report.quantities import count, duration, percentage, rate
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
-from sparsenn.report.verification import Verification
+
+NAMED = 5
+"""How many wrong categories of each kind a sentence names; the rest is counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What a set of categories and the true set have in common, and where they differ.
+
+    matching : categories that are in both sets.
+    missing : true categories that were not found; sorted int64, counted from 0.
+    unexpected : categories found that are not true; sorted int64, counted from 0.
+    """
+
+    matching: int
+    missing: Array
+    unexpected: Array
+
+    @property
+    def passed(self) -> bool:
+        """Whether the two sets are equal."""
+        return not (self.missing.size or self.unexpected.size)
+
+    def __str__(self) -> str:
+        true = self.matching + self.missing.size
+        if self.passed:
+            return f"PASSED: all {true:,} true categories, and no others"
+        return (
+            f"FAILED: {self.matching:,} of {true:,} true categories match; "
+            f"{_named(self.missing)} missing, {_named(self.unexpected)} unexpected (samples are counted from 1)"
+        )
+
+
+def compare_categories(found: Array, truth: Array) -> Verification:
+    """Compare two vectors of categories as sets; order and repetition do not matter."""
+    matching = np.intersect1d(found, truth)
+    return Verification(int(matching.size), np.setdiff1d(truth, matching), np.setdiff1d(found, matching))
+
+
+def _named(categories: Array) -> str:
+    if not categories.size:
+        return "none"
+    first = ", ".join(str(int(category) + 1) for category in categories[:NAMED])
+    return f"{categories.size:,} ({first}{', …' if categories.size > NAMED else ''})"
 
 
 def summary(
@@ -19,20 +64,23 @@ def summary(
 ) -> Table:
     """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict."""
     note = inputs_note(provenance or {})
+    sizes = f"{count(result.inputs)} samples × {count(result.neurons)} neurons × {count(result.layers)} layers"
+    share = f"{percentage(result.performed_edges, result.inputs * result.edges)} of samples × edges"
+    style = "" if verdict is None or isinstance(verdict, str) else "bold green" if verdict.passed else "bold red"
     facts: list[tuple[str, str | Text]] = [
         *([] if name is None else [("dataset", name)]),
-        ("problem", _problem(result)),
+        ("problem", f"{sizes}, {count(result.edges)} edges"),
         *([("inputs", note)] if note else []),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
         ("time", parts_of(result.seconds)),
         ("rate", f"{rate(result.edges_per_second)} (samples × edges / all time except reading)"),
-        *([("performed", _performed(result))] if result.statistics else []),
+        *([("performed", f"{count(result.performed_edges)} edges, {share}")] if result.statistics else []),
         (
             "categories",
             f"{count(result.categories.size)} of {count(result.inputs)} samples; files and JSON count samples from 1",
         ),
-        *([] if verdict is None else [("verification", _verdict(verdict))]),
+        *([] if verdict is None else [("verification", Text(str(verdict), style=style))]),
     ]
     return fact_table(facts, TEXT_WIDTH)
 
@@ -45,25 +93,7 @@ def inputs_note(provenance: Mapping[str, str]) -> str:
     return f"stand-in digits ({source}), not MNIST: rates and categories are not those of the challenge's inputs"
 
 
-def _problem(result: Result) -> Text:
-    return Text(
-        f"{count(result.inputs)} samples × {count(result.neurons)} neurons × {count(result.layers)} layers, "
-        f"{count(result.edges)} edges"
-    )
-
-
 def parts_of(seconds: Seconds) -> str:
     """Return where the time of a run went."""
     parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     return f"{duration(seconds.total)}: {parts}"
-
-
-def _performed(result: Result) -> Text:
-    share = percentage(result.performed_edges, result.inputs * result.edges)
-    return Text(f"{count(result.performed_edges)} edges, {share} of samples × edges")
-
-
-def _verdict(verdict: Verification | str) -> Text:
-    if isinstance(verdict, str):
-        return Text(verdict)
-    return Text(str(verdict), style="bold green" if verdict.passed else "bold red")

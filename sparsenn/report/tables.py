@@ -11,7 +11,7 @@ from rich.text import Text
 from sparsenn.backends import Kernel
 from sparsenn.engine import LayerStatistics
 from sparsenn.printable import printable
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 from sparsenn.report.quantities import count, duration, percentage
 
 TEXT_WIDTH = 100  # columns at which a long text, such as the plan, is broken
@@ -35,16 +35,9 @@ def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
 
     Dashes stand for what is unknown.
     """
-    table = FittedTable(title="by layer")
-    table.add_numbers("layer")
-    table.add_column("kernel", no_wrap=True)
-    table.add_numbers("rows computed")
-    table.add_numbers("active rows", 3)
-    table.add_numbers("distinct rows", 2)
-    table.add_numbers("density", 4)
-    table.add_numbers("non-zeros", 1)
-    for heading in ("performed edges", "time", "estimated"):
-        table.add_numbers(heading)
+    importance = {"active rows": 3, "distinct rows": 2, "density": 4, "non-zeros": 1}
+    others = numbers("rows computed", *importance, "performed edges", "time", "estimated")
+    table = FittedTable(*numbers("layer"), *unbroken("kernel"), *others, importance=importance, title="by layer")
     for layer in statistics:
         table.add_row(
             str(layer.layer),
@@ -74,11 +67,8 @@ def kernel_table(kernels: Sequence[Kernel]) -> Table:
     total = Counter(kernel.device for kernel in kernels)
     shared = {pair for pair, times in needs.items() if 2 * times > total[pair[0]] > 1}
     notes = [f"Unless a kernel says otherwise, {device} kernels need: {need}." for device, need in sorted(shared)]
-    table = FittedTable(caption=" ".join(notes) or None)
-    for heading in ("operation", "kernel", "device", "auto"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("summary")
-    table.add_texts("needs", 1)
+    columns = *unbroken("operation", "kernel", "device", "auto"), "summary", "needs"
+    table = FittedTable(*columns, importance={"needs": 1}, caption=" ".join(notes) or None)
     for kernel in kernels:
         own = ", ".join(need for need in kernel.needs if (kernel.device, need) not in shared) or "–"
         auto = "yes" if kernel.auto else "–"

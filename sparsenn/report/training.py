@@ -12,9 +12,8 @@ from rich.table import Table
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.formats import TableEncoding
 from sparsenn.model import Model
-from sparsenn.network import Network
 from sparsenn.printable import printable
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
@@ -35,7 +34,7 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
         ("data", name),
         *(("note", note) for note in notes),
         *([] if model is None else model_facts(model)),
-        ("network", _widths(network)),
+        ("network", f"{' → '.join(map(count, network.sizes))}; {count(network.edges)} weights"),
         ("computed by", _computed_by(result)),
         ("epochs", done),
         ("time", _time(result)),
@@ -93,11 +92,10 @@ def evaluation_text(evaluation: Evaluation) -> str:
 
 def loss_table(result: TrainingResult) -> Table:
     """Return the table of losses by epoch: some epochs, evenly spread."""
-    table = FittedTable(title="by epoch")
     found = dict(result.validation)
     accuracies = any(evaluation.accuracy is not None for evaluation in found.values())
-    for heading in ("epoch", "loss", *(["validation"] if found else []), *(["accuracy"] if accuracies else [])):
-        table.add_numbers(heading)
+    headings = "epoch", "loss", *(["validation"] if found else []), *(["accuracy"] if accuracies else [])
+    table = FittedTable(*numbers(*headings), title="by epoch")
     last = result.epochs
     steps = max(1, min(_LINES, last) - 1)
     for number in sorted({1 + round(step * (last - 1) / steps) for step in range(steps + 1)}):
@@ -174,7 +172,3 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
 def _computed_by(result: TrainingResult) -> str:
     precision = [] if result.precision in result.device else [result.precision]
     return ", ".join([result.kernel, *precision, f"on {result.device}"])
-
-
-def _widths(network: Network) -> str:
-    return f"{' → '.join(map(count, network.sizes))}; {count(network.edges)} weights"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
 from sparsenn.engine.steps import bucket_of_choice, records_of
 from sparsenn.printable import printable
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.quantities import count, duration
 
 
@@ -44,14 +44,11 @@ def tuning_table(name: str, tunings: Sequence[Tuning]) -> Table:
     )
     if not all(tuning.choices for tuning in tunings):
         caption += " Where no second kernel is shown, there is no other candidate, or weights exceed the memory."
-    table = FittedTable(title=printable(f"{name} on {plan.device}, {plan.options.precision}"), caption=caption)
-    table.add_numbers("rows")
-    table.add_column("layers")
-    table.add_column("kernel", overflow="fold")
-    table.add_numbers("time")
-    table.add_column("second", overflow="fold")
-    for heading, importance in (("times as long", 3), ("runs agreed", 2), ("measuring", 1)):
-        table.add_numbers(heading, importance)
+    kernel, second = Column("kernel", overflow="fold"), Column("second", overflow="fold")
+    importance = {"times as long": 3, "runs agreed": 2, "measuring": 1}
+    columns = *numbers("rows"), "layers", kernel, *numbers("time"), second, *numbers(*importance)
+    title = printable(f"{name} on {plan.device}, {plan.options.precision}")
+    table = FittedTable(*columns, importance=importance, title=title, caption=caption)
     for tuning in tunings:
         first, *others = _lines(tuning)
         table.add_row(count(tuning.plan.inputs), *map(Text, first), duration(tuning.seconds))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import asdict, fields
-from functools import singledispatch
 from importlib import import_module
 from math import prod
 from typing import Any
@@ -36,52 +35,33 @@ _STYLE = "<style>.sparsenn :is(td, th):not(.number) { text-align: left !importan
 """The style sheets of notebooks put all cells to the right, also those of text."""
 
 
-@singledispatch
 def html_of(viewed: Any) -> str:
     """Return an object as HTML that stands within another page."""
-    raise TypeError(f"{kind_of(viewed)} has no view")
-
-
-@html_of.register
-def _(viewed: Network) -> str:
-    return _fragment(facts_part(describe_network(viewed)), table_part(describe_layers(viewed)))
-
-
-@html_of.register
-def _(viewed: Model) -> str:
-    return _fragment(facts_part(describe_model(None, viewed)), table_part(describe_layers(viewed.network)))
-
-
-@html_of.register
-def _(viewed: Session) -> str:
-    options, usual = asdict(viewed.options), asdict(Options())
-    chosen = ", ".join(f"{name}={value!r}" for name, value in options.items() if value != usual[name])
-    facts = [
-        ("session", str(viewed)),
-        ("options", chosen or "the usual ones"),
-        ("memory", f"{shown_bytes(viewed.nbytes)} of weights and buffers"),
-    ]
-    return _fragment(facts_part(fact_table(facts)))
-
-
-@html_of.register
-def _(viewed: Plan) -> str:
-    return _fragment(facts_part(fact_table([("plan", str(viewed))])), table_part(plan_table(viewed)))
-
-
-@html_of.register
-def _(viewed: Result) -> str:
-    facts = facts_part(summary(None, viewed, None))
-    if not viewed.statistics:
-        return _fragment(facts)
-    opened = " open" if len(viewed.statistics) <= OPEN_LAYERS else ""
-    layers = f"<details{opened}><summary>layers</summary>\n{table_part(layer_table(viewed.statistics))}\n</details>"
-    return _fragment(facts, layers)
-
-
-def _fragment(*parts: str) -> str:
-    body = "\n".join(parts)
-    return f'<div class="sparsenn">\n{_STYLE}\n{body}\n</div>'
+    match viewed:
+        case Network():
+            parts = [facts_part(describe_network(viewed)), table_part(describe_layers(viewed))]
+        case Model():
+            parts = [facts_part(describe_model(None, viewed)), table_part(describe_layers(viewed.network))]
+        case Session():
+            options, usual = asdict(viewed.options), asdict(Options())
+            chosen = ", ".join(f"{name}={value!r}" for name, value in options.items() if value != usual[name])
+            facts = [
+                ("session", str(viewed)),
+                ("options", chosen or "the usual ones"),
+                ("memory", f"{shown_bytes(viewed.nbytes)} of weights and buffers"),
+            ]
+            parts = [facts_part(fact_table(facts))]
+        case Plan():
+            parts = [facts_part(fact_table([("plan", str(viewed))])), table_part(plan_table(viewed))]
+        case Result():
+            parts = [facts_part(summary(None, viewed, None))]
+            if viewed.statistics:
+                opened = " open" if len(viewed.statistics) <= OPEN_LAYERS else ""
+                layers = table_part(layer_table(viewed.statistics))
+                parts.append(f"<details{opened}><summary>layers</summary>\n{layers}\n</details>")
+        case _:
+            raise TypeError(f"{kind_of(viewed)} has no view")
+    return "\n".join(['<div class="sparsenn">', _STYLE, *parts, "</div>"])
 
 
 def text_of(viewed: Plan | Result) -> str:

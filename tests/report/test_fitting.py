@@ -5,19 +5,15 @@ from __future__ import annotations
 import pytest
 from screens import shown
 
-from sparsenn.report.fitting import FittedTable
+from sparsenn.report.fitting import FittedTable, numbers, unbroken
 
 
 @pytest.fixture
 def table() -> FittedTable:
-    made = FittedTable(title="by layer")
-    made.add_numbers("layer")
-    made.add_column("kernel", no_wrap=True)
-    made.add_numbers("rows computed")
-    made.add_numbers("non-zeros", 1)
-    made.add_numbers("density", 2)
-    made.add_numbers("nothing known")
-    made.add_column("what it is")
+    importance = {"non-zeros": 1, "density": 2}
+    others = numbers("rows computed", *importance, "nothing known")
+    columns = *numbers("layer"), *unbroken("kernel"), *others, "what it is"
+    made = FittedTable(*columns, importance=importance, title="by layer")
     made.add_row("1", "spatial_cluster", "1,234,567", "9,876,543,210", "0.123", "–", "some words that can be broken")
     made.add_row("2", "panel", "–", "5", "1.000", "", "few")
     return made
