@@ -1,4 +1,7 @@
-"""Signals of a model that become one: sums, products and concatenations, and several inputs and outputs."""
+"""Signals of a model that become one: sums, products and concatenations, and several inputs and outputs.
+
+Activations that programs write as several operations, such as x · sigmoid(x), are identified by their values.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,38 @@ from scipy.sparse import csc_array, hstack
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.importers.activations import POINTS, activation_of
 from sparsenn.io.importers.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling, check_finite
 from sparsenn.io.importers.axes import transpose
 from sparsenn.io.importers.nodes import Node
 from sparsenn.io.importers.signal import Signal
-from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
+from sparsenn.layers import Activation, CombiningLayer, Concatenate, Multiply, Slice
+from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.network import Network
+
+POINTS = np.concatenate([np.linspace(-8, 8, 65), [-0.01, 0.01]])
+"""Inputs at which operations and activations are compared."""
+
+_LARGEST = 64
+"""Index of the largest input; all activations are positive there."""
+
+_NEAR = 1e-6
+"""Tolerance for float32 constants of programs; the two kinds of GELU differ by 5e-4."""
 
 _MOST_COPIES = 1 << 18
 """Weights that positions share, counted once for each, up to which they become part of a product of whole rows."""
+
+
+def activation_of(values: Array) -> tuple[Activation, float] | None:
+    """Return the activation that gives, times a factor, these values at `POINTS`; None where there is none.
+
+    Of activations with a parameter, that with its default alone is found.
+    """
+    for activation in (kind() for kind in ACTIVATIONS if kind.is_curved):
+        expected = activation(POINTS)
+        factor = round(float(values[_LARGEST] / expected[_LARGEST]) * 8) / 8
+        if factor and np.allclose(values, factor * expected, rtol=0, atol=_NEAR * abs(factor)):
+            return activation, factor
+    return None
 
 
 def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
@@ -44,7 +69,7 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     first = settled[0]
     if len({signal.image for signal in settled}) > 1:
         raise InputError("it combines images with rows of features made from the same inputs")
-    orders = [_order(signal) for signal in settled]
+    orders = [np.arange(signal.width) if signal.order is None else signal.order for signal in settled]
     lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
     if isinstance(layer, Concatenate):
         starts = np.cumsum([0, *(each.size for each in orders[:-1])])
@@ -178,7 +203,7 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
     signal = next(iter(outputs.values()))
     if several:
         with prefix_errors("its outputs side by side"):
-            signal = concatenated([_as_row(each) for each in outputs.values()])
+            signal = concatenated([replace(each, shape=(each.width,), axis=0) for each in outputs.values()])
     if not signal.width:
         raise InputError("its output has no numbers")
     network = signal.settled().network(
@@ -186,11 +211,3 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
         named_outputs={name: each.shape for name, each in outputs.items()} if several else None,
     )
     return network, signal.entering
-
-
-def _as_row(signal: Signal) -> Signal:
-    return replace(signal, shape=(signal.width,), axis=0)
-
-
-def _order(signal: Signal) -> Array:
-    return np.arange(signal.width) if signal.order is None else signal.order

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -117,43 +116,27 @@ def rounding_of(network: Network, entering: Scaling = UNSCALED) -> float | None:
     return float(error / largest) if largest and np.isfinite(error) else float("inf")
 
 
-@singledispatch
 def _forward(layer: Any, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Compute a layer in the type of its features, (rows, inputs); `shape` is that of one input."""
+    count, kind = len(features), features.dtype
+    match layer:
+        case FullyConnected():
+            weights: Any = layer.weights.to_scipy() if isinstance(layer, SparseLinear) else layer.weights  # type: ignore[attr-defined]
+            sums = features @ weights.astype(kind, copy=False)
+            return layer.activation(sums + np.asarray(0.0 if layer.bias is None else layer.bias, kind))
+        case PerPosition():
+            positions = features.reshape(-1, layer.layer.inputs)
+            return _forward(layer.layer, positions, positions.shape[1:], rng).reshape(count, layer.outputs)
+        case Conv2d():
+            images = features.reshape(count, *shape)
+            plain = replace(layer, activation=Identity())
+            sums = forward_images(plain, images)
+            if kind == np.float32:
+                absolute = replace(plain, weights=np.abs(layer.weights), bias=np.abs(layer.bias_vector()))
+                sizes = forward_images(absolute, np.abs(images))
+                terms = layer.weights[0].size
+                sums += rng.standard_normal(sums.shape) * sizes * (UNIT * np.sqrt(terms))
+            return layer.activation(sums.astype(kind)).reshape(count, -1)
+        case ImageLayer():
+            return forward_images(layer, features.reshape(count, *shape)).reshape(count, -1).astype(kind)
     raise TypeError(f"there is no rounding check for the layer {type(layer).__name__}")
-
-
-@_forward.register
-def _(layer: FullyConnected, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    kind: Any = features.dtype
-    sparse = isinstance(layer, SparseLinear)
-    weights: Any = layer.weights.to_scipy() if sparse else layer.weights  # type: ignore[attr-defined]
-    sums = features @ weights.astype(kind, copy=False)
-    activated: Array = layer.activation(sums + np.asarray(0.0 if layer.bias is None else layer.bias, kind))
-    return activated
-
-
-@_forward.register
-def _(layer: ImageLayer, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    outputs = forward_images(layer, features.reshape(len(features), *shape))
-    return outputs.reshape(len(features), -1).astype(features.dtype)
-
-
-@_forward.register
-def _(layer: PerPosition, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    positions = features.reshape(-1, layer.layer.inputs)
-    return _forward(layer.layer, positions, positions.shape[1:], rng).reshape(len(features), layer.outputs)
-
-
-@_forward.register
-def _(layer: Conv2d, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    images = features.reshape(len(features), *shape)
-    plain = replace(layer, activation=Identity())
-    sums = forward_images(plain, images)
-    if features.dtype == np.float32:
-        absolute = replace(plain, weights=np.abs(layer.weights), bias=np.abs(layer.bias_vector()))
-        sizes = forward_images(absolute, np.abs(images))
-        terms = layer.weights[0].size
-        sums += rng.standard_normal(sums.shape) * sizes * (UNIT * np.sqrt(terms))
-    outputs: Array = layer.activation(sums.astype(features.dtype)).reshape(len(features), -1)
-    return outputs

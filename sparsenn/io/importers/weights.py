@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
-from sparsenn.io.importers.convolutions import convolve
 from sparsenn.io.importers.host_arrays import host_matrix
 from sparsenn.io.importers.normalising import normalise_by
 from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.io.importers.signal import Signal, inputs
+from sparsenn.io.importers.windows import convolve
 from sparsenn.layers import (
     Activation,
     AvgPool2d,

@@ -5,10 +5,11 @@ Images are held with the channels last by Keras, unless a layer says otherwise, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,10 @@ from sparsenn.formats import Array
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.axes import take, transpose
 from sparsenn.io.importers.combinations import combined, multiplied
-from sparsenn.io.importers.convolutions import convolve, pad_with_zeros, same_sides
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
 from sparsenn.io.importers.normalising import normalise, normalise_by
-from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
+from sparsenn.io.importers.windows import convolve, pad_with_zeros, pool, same_sides
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
 
@@ -70,13 +70,10 @@ def _sizes(value: Any, otherwise: int, dimensions: int) -> tuple[int, int]:
     return (otherwise, sizes[0]) if dimensions == 1 else (sizes[0], sizes[1])
 
 
-def _convolution(dimensions: int) -> Reader:
-    def read(signal: Signal, layer: Layer) -> Signal:
-        kernel, bias = layer.arrays("kernel")
-        groups = int(layer.config.get("groups", 1))
-        return _activated(_slid(signal, layer.config, kernel, bias, dimensions, groups), layer)
-
-    return read
+def _convolution(dimensions: int, signal: Signal, layer: Layer) -> Signal:
+    kernel, bias = layer.arrays("kernel")
+    groups = int(layer.config.get("groups", 1))
+    return _activated(_slid(signal, layer.config, kernel, bias, dimensions, groups), layer)
 
 
 def _depthwise(signal: Signal, layer: Layer) -> Signal:
@@ -176,24 +173,18 @@ def _rescaling(signal: Signal, layer: Layer) -> Signal:
     return signal.times(scale).plus(offset)
 
 
-def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    def read(signal: Signal, layer: Layer) -> Signal:
-        config = layer.config
-        window = _sizes(config["pool_size"], 1, dimensions)
-        stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
-        image = signal.images().pixels[1:]
-        sides = same_sides(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
-        return pool(signal, kind, window, stride, sides, counts_padding=False)
-
-    return read
+def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d], signal: Signal, layer: Layer) -> Signal:
+    config = layer.config
+    window = _sizes(config["pool_size"], 1, dimensions)
+    stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
+    image = signal.images().pixels[1:]
+    sides = same_sides(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
+    return pool(signal, kind, window, stride, sides, counts_padding=False)
 
 
-def _pool_all(kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    def read(signal: Signal, layer: Layer) -> Signal:
-        signal = signal.pooled(kind(signal.images().pixels[1:]))
-        return signal if layer.config.get("keepdims") else signal.flattened()
-
-    return read
+def _pool_all(kind: type[AvgPool2d] | type[MaxPool2d], signal: Signal, layer: Layer) -> Signal:
+    signal = signal.pooled(kind(signal.images().pixels[1:]))
+    return signal if layer.config.get("keepdims") else signal.flattened()
 
 
 def _flatten(signal: Signal, layer: Layer) -> Signal:
@@ -293,10 +284,6 @@ def _added(signals: Sequence[Signal], layer: Layer) -> Signal:
     return combined(signals, Add()) if len(signals) > 1 else signals[0]
 
 
-def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
-    return _added(signals, layer).times(1 / len(signals))
-
-
 def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
     first, second = signals
     return combined([first, second.times(-1.0)], Add())
@@ -308,8 +295,7 @@ def concatenated(signals: Sequence[Signal], layer: Layer) -> Signal:
     return combined(signals, Concatenate()) if len(signals) > 1 else signals[0]
 
 
-Reader: TypeAlias = Callable[[Signal, Layer], Signal]
-
+_POOLS = (("Max", MaxPool2d), ("Average", AvgPool2d))
 _PRODUCT = "activation use_bias"
 _SLIDING = "kernel_size strides padding data_format dilation_rate groups"
 _NORM = (
@@ -328,29 +314,30 @@ def _elementwise(signal: Signal, layer: Layer) -> Signal:
 LAYERS: dict[str, Reading] = {
     **{name: Reading(_elementwise, " ".join(attributes_elsewhere("keras", name))) for name in names_elsewhere("keras")},
     "Add": Reading(_added),
-    "Average": Reading(_averaged),
+    "Average": Reading(lambda signals, layer: _added(signals, layer).times(1 / len(signals))),
     "Concatenate": Reading(concatenated, "axis"),
     "Multiply": Reading(lambda signals, layer: multiplied(signals) if len(signals) > 1 else signals[0]),
     "Subtract": Reading(_subtracted),
     "Dense": Reading(
         lambda signal, layer: _activated(signal.connected(*layer.arrays("kernel")), layer), f"units {_PRODUCT}"
     ),
-    "Conv1D": Reading(_convolution(1), f"filters {_SLIDING} {_PRODUCT}"),
-    "Conv2D": Reading(_convolution(2), f"filters {_SLIDING} {_PRODUCT}"),
+    **{f"Conv{number}D": Reading(partial(_convolution, number), f"filters {_SLIDING} {_PRODUCT}") for number in (1, 2)},
     "DepthwiseConv2D": Reading(_depthwise, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
     "SeparableConv2D": Reading(_separable, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
     "BatchNormalization": Reading(_batch_norm, _NORM),
     "LayerNormalization": Reading(_layer_norm, "axis epsilon center scale rms_scaling"),
     "Normalization": Reading(_normalization, "axis mean variance invert"),
     "Rescaling": Reading(_rescaling, "scale offset"),
-    "MaxPooling1D": Reading(_pool(1, MaxPool2d), _POOLING),
-    "MaxPooling2D": Reading(_pool(2, MaxPool2d), _POOLING),
-    "AveragePooling1D": Reading(_pool(1, AvgPool2d), _POOLING),
-    "AveragePooling2D": Reading(_pool(2, AvgPool2d), _POOLING),
-    "GlobalMaxPooling1D": Reading(_pool_all(MaxPool2d), "data_format keepdims"),
-    "GlobalMaxPooling2D": Reading(_pool_all(MaxPool2d), "data_format keepdims"),
-    "GlobalAveragePooling1D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
-    "GlobalAveragePooling2D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
+    **{
+        f"{name}Pooling{number}D": Reading(partial(_pool, number, kind), _POOLING)
+        for name, kind in _POOLS
+        for number in (1, 2)
+    },
+    **{
+        f"Global{name}Pooling{number}D": Reading(partial(_pool_all, kind), "data_format keepdims")
+        for name, kind in _POOLS
+        for number in (1, 2)
+    },
     "ZeroPadding2D": Reading(_padding, "padding data_format"),
     "Cropping1D": Reading(_cropping, "cropping"),
     "Cropping2D": Reading(_cropping, "cropping data_format"),

@@ -29,7 +29,7 @@ from sparsenn.io.hdf5.heap import heap_texts
 from sparsenn.io.hdf5.model import KERAS_DESCRIPTION
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
 from sparsenn.io.importers.combinations import network_between, slices_of_inputs
-from sparsenn.io.importers.keras.graph import Placed, Source, placed_layers
+from sparsenn.io.importers.keras.graph import Source, placed_layers
 from sparsenn.io.importers.keras.layers import LAYERS, dimensions_of
 from sparsenn.io.importers.keras.operations import operated
 from sparsenn.io.importers.keras.reading import OPERATION, Layer
@@ -224,7 +224,11 @@ def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
 
 def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     layers, outputs = placed_layers(config, store)
-    formats = {placed.config["data_format"] for placed in layers if _slides(placed)}
+    formats = {
+        placed.config["data_format"]
+        for placed in layers
+        if dimensions_of(placed.kind) > 0 and isinstance(placed.config.get("data_format"), str)
+    }
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
@@ -260,7 +264,7 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
 
 def _entering(sizes: tuple[int, ...] | None, channels_last: bool, sparse_below: float) -> Signal:
     """Return an input of a shape, as Keras holds it."""
-    first = None if sizes is None else _channels_first(sizes, channels_last)
+    first = (sizes[-1], *sizes[:-1]) if sizes is not None and channels_last else sizes
     layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
     signal = inputs(first, "have the model begin with an Input", sparse_below)
     # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
@@ -271,14 +275,6 @@ def _value(value: Any, signals: Mapping[str, Signal]) -> Any:
     if isinstance(value, Source):
         return signals[value.name]
     return [_value(each, signals) for each in value] if isinstance(value, list) else value
-
-
-def _slides(placed: Placed) -> bool:
-    return dimensions_of(placed.kind) > 0 and isinstance(placed.config.get("data_format"), str)
-
-
-def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    return (sizes[-1], *sizes[:-1]) if channels_last else sizes
 
 
 def _input_shape(config: Mapping[str, Any], first: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.io.importers.activations import POINTS, activation_of
+from sparsenn.io.importers.combinations import POINTS, activation_of
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation
 from sparsenn.layers.activation_names import activation_elsewhere

@@ -100,7 +100,11 @@ def input_signals(
         raise InputError("it has no input that is not a constant and that its outputs depend on")
     choices = [_choices(value, sparse_below) for value in inputs]
     along, whole = (tuple(each[place] for each in choices) for place in (0, -1))
-    alike = [signals for signals in dict.fromkeys((along, whole)) if len({_rows(signal) for signal in signals}) == 1]
+    alike = [
+        signals
+        for signals in dict.fromkeys((along, whole))
+        if len({(each.axis is None, each.rows) for each in signals}) == 1
+    ]
     for signals in alike or [tuple(each[0 if each[0].rows is None else -1] for each in choices)]:
         yield slices_of_inputs({value.name: signal for value, signal in zip(inputs, signals, strict=True)})
 
@@ -108,10 +112,6 @@ def input_signals(
 def differ_in_rows(signals: Mapping[str, Signal]) -> bool:
     """Whether some inputs have an axis of rows, and others none."""
     return len({signal.axis is None for signal in signals.values()}) > 1
-
-
-def _rows(signal: Signal) -> tuple[bool, int | None]:
-    return signal.axis is None, signal.rows
 
 
 def _choices(value: Any, sparse_below: float) -> list[Signal]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,11 +12,10 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.axes import transpose
-from sparsenn.io.importers.convolutions import convolve, pad_with_zeros, same_sides
 from sparsenn.io.importers.onnx.call import Call, floats
-from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
-from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
+from sparsenn.io.importers.windows import convolve, pad_with_zeros, pool, same_sides
+from sparsenn.layers import AvgPool2d, MaxPool2d
 from sparsenn.layers.images import Pair
 
 
@@ -87,57 +87,45 @@ def _pair(call: Call, name: str, default: int, least: int) -> Pair:
     return (sizes[0], sizes[1]) if len(sizes) == 2 else (1, sizes[0])
 
 
-def _pool(kind: type[MaxPool2d] | type[AvgPool2d]) -> Callable[[Call], Signal]:
-
-    def read(call: Call) -> Signal:
-        signal = call.signal.images()
-        if "kernel_shape" not in call.attributes:
-            raise InputError("it has no kernel_shape")
-        window, stride = _pair(call, "kernel_shape", 1, 1), _pair(call, "strides", 1, 1)
-        if _pair(call, "dilations", 1, 1) != (1, 1):
-            raise InputError("it pools pixels with gaps between them; sparsenn would need a pooling with a dilation")
-        sides = _pads(call, signal, window, stride, (1, 1))
-        counts_padding = kind is MaxPool2d or bool(call.attribute("count_include_pad", 0))
-        return pool(signal, kind, window, stride, sides, bool(call.attribute("ceil_mode", 0)), counts_padding)
-
-    return read
+def _pool(kind: type[MaxPool2d] | type[AvgPool2d], call: Call) -> Signal:
+    signal = call.signal.images()
+    if "kernel_shape" not in call.attributes:
+        raise InputError("it has no kernel_shape")
+    window, stride = _pair(call, "kernel_shape", 1, 1), _pair(call, "strides", 1, 1)
+    if _pair(call, "dilations", 1, 1) != (1, 1):
+        raise InputError("it pools pixels with gaps between them; sparsenn would need a pooling with a dilation")
+    sides = _pads(call, signal, window, stride, (1, 1))
+    counts_padding = kind is MaxPool2d or bool(call.attribute("count_include_pad", 0))
+    return pool(signal, kind, window, stride, sides, bool(call.attribute("ceil_mode", 0)), counts_padding)
 
 
-def _global_pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
-
-    def pooled(call: Call) -> Signal:
-        signal = call.signal.images()
-        return signal.pooled(layer(signal.pixels[1:]))
-
-    return pooled
+def _global_pool(kind: type[MaxPool2d] | type[AvgPool2d], call: Call) -> Signal:
+    signal = call.signal.images()
+    return signal.pooled(kind(signal.pixels[1:]))
 
 
-def _reduced(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
-    """Return what an operator does that makes one number of all pixels of a channel."""
-
-    def pooled(call: Call) -> Signal:
-        signal = call.signal
-        axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
-        last = axes == [1, 2] and signal.rank == 4 and signal.axis == 0  # channels
-        if axes != list(range(2, signal.rank)) and not last:
-            raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
-        signal = (transpose(signal, [0, 3, 1, 2]) if last else signal).images()
-        pooled = signal.pooled(layer((signal.pixels[1], signal.pixels[2])))
-        if last and call.attribute("keepdims", 1):
-            return transpose(pooled, [0, 2, 3, 1])
-        return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
-
-    return pooled
+def _reduced(kind: type[MaxPool2d] | type[AvgPool2d], call: Call) -> Signal:
+    """Return one number of all pixels of a channel."""
+    signal = call.signal
+    axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
+    last = axes == [1, 2] and signal.rank == 4 and signal.axis == 0  # channels
+    if axes != list(range(2, signal.rank)) and not last:
+        raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
+    signal = (transpose(signal, [0, 3, 1, 2]) if last else signal).images()
+    pooled = signal.pooled(kind((signal.pixels[1], signal.pixels[2])))
+    if last and call.attribute("keepdims", 1):
+        return transpose(pooled, [0, 2, 3, 1])
+    return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
 
 
 IMAGE_OPERATORS: dict[str, Callable[[Call], Signal]] = {
-    "AveragePool": _pool(AvgPool2d),
+    "AveragePool": partial(_pool, AvgPool2d),
     "Conv": _conv,
-    "GlobalAveragePool": _global_pool(AvgPool2d),
-    "GlobalMaxPool": _global_pool(MaxPool2d),
-    "MaxPool": _pool(MaxPool2d),
+    "GlobalAveragePool": partial(_global_pool, AvgPool2d),
+    "GlobalMaxPool": partial(_global_pool, MaxPool2d),
+    "MaxPool": partial(_pool, MaxPool2d),
     "Pad": _pad,
-    "ReduceMax": _reduced(MaxPool2d),
-    "ReduceMean": _reduced(AvgPool2d),
+    "ReduceMax": partial(_reduced, MaxPool2d),
+    "ReduceMean": partial(_reduced, AvgPool2d),
 }
 """Those operators by name."""

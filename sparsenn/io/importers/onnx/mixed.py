@@ -215,16 +215,13 @@ class _Mixed:
         """Return the places of the nodes of `own` whose outputs are the same for all inputs of the network."""
         found = set[int]()
         for place in self._subgraphs.needed:
-            reads = self._reads(place)
+            reads = [name for name in self._model.graph.node[place].input if name]
             if place in own and self._makers(reads) <= found and not any(name in self._signals for name in reads):
                 found.add(place)
         return found
 
     def _makers(self, names: Iterable[str]) -> set[int]:
         return {self._subgraphs.maker[name] for name in names if name in self._subgraphs.maker}
-
-    def _reads(self, place: int) -> list[str]:
-        return [name for name in self._model.graph.node[place].input if name]
 
     def _per_position(
         self, own: set[int], values: Mapping[str, Value], reads: Callable[[int], Collection[str]]

@@ -20,7 +20,6 @@ from sparsenn.io.importers.normalising import normalise, normalise_by
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, check_floats, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS
-from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
@@ -211,16 +210,13 @@ def _between(signal: Signal, least: float, most: float) -> Signal:
     if np.isnan(least) or np.isnan(most) or least >= most:
         raise InputError(f"its bounds are {least} and {most}; the first must be smaller")
     bounds = (None if least <= -_FLOAT32_MOST else least), (None if most >= _FLOAT32_MOST else most)
-    _check_near(next((bound for bound in bounds if bound is not None), 0.0))
-    return signal.clipped(*bounds)
-
-
-def _check_near(bound: float) -> None:
+    bound = next((bound for bound in bounds if bound is not None), 0.0)
     if abs(bound) > _NEAR:
         raise InputError(
             f"its bound of {bound:g} is so far from 0 that digits would be lost; sparsenn would need an activation "
             "with such a bound"
         )
+    return signal.clipped(*bounds)
 
 
 def _hard_sigmoid(call: Call) -> Signal:
@@ -311,7 +307,6 @@ def _finite(number: float) -> float:
 OPERATORS: dict[str, Callable[[Call], Value]] = {
     **MOVEMENTS,
     **IMAGE_OPERATORS,
-    **SELECTIONS,
     **dict.fromkeys(names_elsewhere("onnx"), _elementwise),
     "Add": _add,
     "ArgMax": _argmax,

@@ -68,14 +68,6 @@ def transformed(signal: Signal, transformer: Any) -> Signal:
     return _OTHERS[kind](signal, transformer)
 
 
-def _standard(scaler: Any) -> _Scaling:
-    return _centring(scaler, scaler.with_std, "mean_" if scaler.with_mean else None)
-
-
-def _robust(scaler: Any) -> _Scaling:
-    return _centring(scaler, scaler.with_scaling, "center_" if scaler.with_centering else None)
-
-
 def _centring(scaler: Any, divides: bool, centre: str | None) -> _Scaling:
     scale = fitted(scaler, "scale_") if divides else np.ones(fitted(scaler, "n_features_in_"))
     return _Scaling(1 / scale, np.zeros(len(scale)) if centre is None else -fitted(scaler, centre) / scale)
@@ -92,10 +84,10 @@ def _largest(scaler: Any) -> _Scaling:
 
 
 _SCALERS: dict[str, Callable[[Any], _Scaling]] = {
-    "StandardScaler": _standard,
+    "StandardScaler": lambda scaler: _centring(scaler, scaler.with_std, "mean_" if scaler.with_mean else None),
     "MinMaxScaler": _minimum_maximum,
     "MaxAbsScaler": _largest,
-    "RobustScaler": _robust,
+    "RobustScaler": lambda scaler: _centring(scaler, scaler.with_scaling, "center_" if scaler.with_centering else None),
 }
 """The scaling of each kind of scaler."""
 

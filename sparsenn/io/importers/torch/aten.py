@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ from sparsenn.io.importers.combinations import combined, concatenated, multiplie
 from sparsenn.io.importers.host_arrays import host_array, host_matrix
 from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch import movements, operators
-from sparsenn.layers import Add, LogSoftmax
+from sparsenn.layers import Add, LogSoftmax, Softmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
 _FIRST = ("self", "input", "tensors")  # names of operators' first arguments
@@ -92,7 +93,7 @@ def _mean(signal: Signal, dim: Any, keepdim: bool) -> Signal:
     axes = sorted(axis % signal.rank for axis in dim or ())
     if axes != list(range(2, signal.rank)) or signal.rank < 3:
         raise InputError(f"it takes the mean over dimensions {dim}; only a mean over all pixels is supported")
-    means = operators.adaptive_pool(signal.rank - 2)(signal, 1)
+    means = operators.adaptive_pool(signal.rank - 2, signal, 1)
     return means if keepdim else means.flattened()
 
 
@@ -104,18 +105,6 @@ def _matrix_product(signal: Signal, mat2: Any) -> Signal:
 
 def _added_product(bias: Any, mat1: Signal, mat2: Any) -> Signal:
     return mat1.connected(host_matrix("matrix", mat2), host_array("bias", bias))
-
-
-def _sum(first: Any, other: Any, alpha: Any) -> Signal:
-    return _combined(first, 1.0, other, _number("alpha", alpha))
-
-
-def _difference(first: Any, other: Any, alpha: Any) -> Signal:
-    return _combined(first, 1.0, other, -_number("alpha", alpha))
-
-
-def _reversed_difference(first: Any, other: Any, alpha: Any) -> Signal:
-    return _combined(first, -_number("alpha", alpha), other, 1.0)
 
 
 def _combined(left: Any, left_factor: float, right: Any, right_factor: float) -> Signal:
@@ -201,12 +190,9 @@ OPERATORS: dict[str, Operator] = {
     "_native_batch_norm_legit_no_training": _operator(operators.batch_norm, "momentum"),
     "layer_norm": _operator(operators.layer_norm, "cudnn_enable"),
     "native_layer_norm": _operator(operators.layer_norm),
-    "max_pool1d": _operator(operators.max_pool(1)),
-    "max_pool2d": _operator(operators.max_pool(2)),
-    "avg_pool1d": _operator(operators.average_pool(1)),
-    "avg_pool2d": _operator(operators.average_pool(2)),
-    "adaptive_avg_pool1d": _operator(operators.adaptive_pool(1)),
-    "adaptive_avg_pool2d": _operator(operators.adaptive_pool(2)),
+    **{f"max_pool{number}d": _operator(partial(operators.max_pool, number)) for number in (1, 2)},
+    **{f"avg_pool{number}d": _operator(partial(operators.average_pool, number)) for number in (1, 2)},
+    **{f"adaptive_avg_pool{number}d": _operator(partial(operators.adaptive_pool, number)) for number in (1, 2)},
     "mean": _operator(_mean, dtype=_DTYPES),
     "pad": _operator(operators.pad),
     "constant_pad_nd": _operator(operators.pad),
@@ -217,13 +203,19 @@ OPERATORS: dict[str, Operator] = {
     "clamp_min": _operator(lambda signal, min: _clamp(signal, min, None)),  # noqa: A006 (PyTorch's name, as the next)
     "clamp_max": _operator(lambda signal, max: _clamp(signal, None, max)),  # noqa: A006
     "prelu": _operator(operators.parametric_relu),
-    "softmax": _operator(operators.softmax(), dtype=_DTYPES),
-    "log_softmax": _operator(operators.softmax(LogSoftmax()), dtype=_DTYPES),
+    "softmax": _operator(partial(operators.softmax, Softmax()), dtype=_DTYPES),
+    "log_softmax": _operator(partial(operators.softmax, LogSoftmax()), dtype=_DTYPES),
     "mul": _operator(_multiple, signals=("self", "other")),
     "div": _operator(_quotient, rounding_mode=(None,)),
-    "add": _operator(_sum, signals=("self", "other")),
-    "sub": _operator(_difference, signals=("self", "other")),
-    "rsub": _operator(_reversed_difference, signals=("self", "other")),
+    "add": _operator(
+        lambda first, other, alpha: _combined(first, 1.0, other, _number("alpha", alpha)), signals=("self", "other")
+    ),
+    "sub": _operator(
+        lambda first, other, alpha: _combined(first, 1.0, other, -_number("alpha", alpha)), signals=("self", "other")
+    ),
+    "rsub": _operator(
+        lambda first, other, alpha: _combined(first, -_number("alpha", alpha), other, 1.0), signals=("self", "other")
+    ),
     "neg": _operator(lambda signal: signal.scaled(-1.0, 0.0)),
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "unflatten", "squeeze", "unsqueeze"), _RESHAPE),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _DROPOUT),

@@ -19,6 +19,7 @@ from sparsenn.io.importers.combinations import slices_of_inputs
 from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch.aten import ROWS_COUNT, Made, apply_operator
 from sparsenn.io.importers.torch.movements import ROWS
+from sparsenn.printable import reason_of
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -78,18 +79,18 @@ def exported(
                     f"{name}: gives {len(results)} outputs, some within others; give a module without them"
                 )
             outputs = {output: signals[result] for output, result in zip(names, results, strict=True)}
-        elif node not in signals and not _is_of_sizes(node):
+        elif not (
+            node in signals
+            # nodes that compute a size, or assert something of one
+            or str(node.target).startswith("aten._assert")
+            or isinstance(node.meta.get("val"), _SIZES)
+        ):
             with prefix_errors(_place(node)):
                 if any(each in signals for each in node.all_input_nodes):
                     signals[node] = _make_signal(node, signals, known, rows)
                 else:
                     known[node] = _compute_constant(node, known)
     return inputs, outputs
-
-
-def _is_of_sizes(node: Any) -> bool:
-    """Return whether a node computes a size, or asserts something of one."""
-    return str(node.target).startswith("aten._assert") or isinstance(node.meta.get("val"), _SIZES)
 
 
 def output_names(outputs: Any) -> list[str]:
@@ -114,7 +115,7 @@ def _export(name: str, module: Any, positional: tuple[Any, ...], named: dict[str
         )
         return _without_mutation(program)
     except Exception as error:  # of any kind: the module's own code runs
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = reason_of(error)
         if reason.startswith("Constraints violated"):
             reason = "it computes with the number of rows of the example, or mixes rows"
         raise InputError(f"torch.export cannot make a graph of {name}: {reason}") from error
@@ -141,8 +142,7 @@ def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
     try:
         return node.target(*arguments, **options)
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise InputError(f"cannot be computed beforehand ({reason})") from error
+        raise InputError(f"cannot be computed beforehand ({reason_of(error)})") from error
 
 
 def _make_signal(node: Any, signals: dict[Any, Any], known: dict[Any, Any], rows: Any) -> Made:

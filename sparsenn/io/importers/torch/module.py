@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -13,7 +14,7 @@ from sparsenn.io.importers.combinations import combined, network_between
 from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.io.importers.torch import movements, operators
-from sparsenn.layers import Add, LogSoftmax, Tanh
+from sparsenn.layers import Add, LogSoftmax, Softmax, Tanh
 from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
@@ -97,7 +98,7 @@ def from_torch(
     shapes = [tuple(getattr(each, "shape", ())) for each in tensors]
     if any(len(shape) < 2 for shape in shapes) or (several and not shapes):
         raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
-    with torch.no_grad(), _evaluated(module):
+    with torch.no_grad(), evaluated(module):
         if through is not None:
             from sparsenn.io.importers.torch.through_onnx import network_through_onnx
 
@@ -111,7 +112,12 @@ def from_torch(
 def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | None, sparse_below: float) -> Network:
     signal = inputs(shape, _HINT, sparse_below)
     parts = [
-        (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
+        (
+            f"{name or 'the module'} ({_kind(part).__name__})",
+            part,
+            None if _is_own(part) else _READERS.get(_kind(part).__name__),
+        )
+        for name, part in _parts("", module)
     ]
     unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
     if unknown is None and not several:
@@ -190,7 +196,8 @@ def _apply_masks(module: Any) -> None:
 
 
 @contextmanager
-def _evaluated(module: Any) -> Iterator[None]:
+def evaluated(module: Any) -> Iterator[None]:
+    """Have a module, and those in it, in evaluation mode while the block runs."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -201,11 +208,6 @@ def _evaluated(module: Any) -> Iterator[None]:
 
 
 Reader = Callable[[Signal, Any], Signal]
-
-
-def _reader(module: Any) -> Reader | None:
-    """Return what a module makes of a signal; None for modules that are not known, or have a forward of their own."""
-    return None if _is_own(module) else _READERS.get(_kind(module).__name__)
 
 
 def _why_unread(module: Any) -> str:
@@ -243,12 +245,9 @@ _READERS: dict[str, Reader] = {
     **dict.fromkeys(("Conv1d", "Conv2d"), _called(operators.convolution)),
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), _called(operators.batch_norm)),
     "LayerNorm": _called(operators.layer_norm),
-    "MaxPool1d": _called(operators.max_pool(1)),
-    "MaxPool2d": _called(operators.max_pool(2)),
-    "AvgPool1d": _called(operators.average_pool(1)),
-    "AvgPool2d": _called(operators.average_pool(2)),
-    "AdaptiveAvgPool1d": _called(operators.adaptive_pool(1)),
-    "AdaptiveAvgPool2d": _called(operators.adaptive_pool(2)),
+    **{f"MaxPool{number}d": _called(partial(operators.max_pool, number)) for number in (1, 2)},
+    **{f"AvgPool{number}d": _called(partial(operators.average_pool, number)) for number in (1, 2)},
+    **{f"AdaptiveAvgPool{number}d": _called(partial(operators.adaptive_pool, number)) for number in (1, 2)},
     **dict.fromkeys(
         ("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"),
         lambda signal, part: operators.pad(signal, part.padding, part.value),
@@ -256,9 +255,9 @@ _READERS: dict[str, Reader] = {
     **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
     "PReLU": _called(operators.parametric_relu),
     "Tanhshrink": lambda signal, part: combined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
-    "Softmax": _called(operators.softmax()),
-    "LogSoftmax": _called(operators.softmax(LogSoftmax())),
-    "Softmin": lambda signal, part: operators.softmax()(signal.times(-1.0), part.dim),
+    "Softmax": _called(partial(operators.softmax, Softmax())),
+    "LogSoftmax": _called(partial(operators.softmax, LogSoftmax())),
+    "Softmin": lambda signal, part: operators.softmax(Softmax(), signal.times(-1.0), part.dim),
     "Flatten": _called(operators.flatten),
     "Unflatten": _unflatten,
     "ChannelShuffle": _called(movements.shuffle),

@@ -13,11 +13,10 @@ from typing import Any
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.combinations import product_per_position
-from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
 from sparsenn.io.importers.host_arrays import host_array, host_matrix
 from sparsenn.io.importers.normalising import normalise, normalise_by
-from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
+from sparsenn.io.importers.windows import convolve, pad_with_zeros, pool
 from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.activation_names import activation_elsewhere
 
@@ -76,66 +75,54 @@ def layer_norm(signal: Signal, normalized_shape: Sequence[int], weight: Any, bia
     return normalise(signal, [int(size) for size in normalized_shape], scale, shift, eps)
 
 
-def max_pool(dimensions: int) -> Callable[..., Signal]:
-    """Return the function that gives the largest of each window."""
-
-    def compute(
-        signal: Signal,
-        kernel_size: Size,
-        stride: Size,
-        padding: Size,
-        dilation: Size,
-        ceil_mode: bool,
-        return_indices: bool = False,
-    ) -> Signal:
-        if return_indices:
-            raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
-        if _pair(dilation, 1, dimensions) != (1, 1):
-            raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
-        return _pooled(signal, MaxPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
-
-    return compute
+def max_pool(
+    dimensions: int,
+    signal: Signal,
+    kernel_size: Size,
+    stride: Size,
+    padding: Size,
+    dilation: Size,
+    ceil_mode: bool,
+    return_indices: bool = False,
+) -> Signal:
+    """Return the largest of each window."""
+    if return_indices:
+        raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
+    if _pair(dilation, 1, dimensions) != (1, 1):
+        raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
+    return _pooled(signal, MaxPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
 
 
-def average_pool(dimensions: int) -> Callable[..., Signal]:
-    """Return the function that gives the mean of each window."""
-
-    def compute(
-        signal: Signal,
-        kernel_size: Size,
-        stride: Size,
-        padding: Size,
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None = None,
-    ) -> Signal:
-        if divisor_override is None:
-            return _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode, count_include_pad)
-        if ceil_mode:
-            raise InputError(
-                "divides sums by a number of its own, of windows that may end beyond the image (ceil_mode)"
-            )
-        means = _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
-        return means.times(prod(_pair(kernel_size, 1, dimensions)) / divisor_override)
-
-    return compute
+def average_pool(
+    dimensions: int,
+    signal: Signal,
+    kernel_size: Size,
+    stride: Size,
+    padding: Size,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None = None,
+) -> Signal:
+    """Return the mean of each window."""
+    if divisor_override is None:
+        return _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    if ceil_mode:
+        raise InputError("divides sums by a number of its own, of windows that may end beyond the image (ceil_mode)")
+    means = _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
+    return means.times(prod(_pair(kernel_size, 1, dimensions)) / divisor_override)
 
 
-def adaptive_pool(dimensions: int) -> Callable[..., Signal]:
-    """Return the function that gives means of windows, so that images have a size, of which None is one that stays."""
-
-    def compute(signal: Signal, output_size: Any) -> Signal:
-        _check_rank(signal, dimensions)
-        image = signal.images().pixels[1:]
-        sizes = list(output_size) if isinstance(output_size, Sequence) else [output_size] * dimensions
-        wanted = [1] * (2 - len(sizes)) + sizes
-        sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
-        if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
-            raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
-        height, width = (whole // part for whole, part in zip(image, sizes, strict=True))
-        return signal.pooled(AvgPool2d((height, width)))
-
-    return compute
+def adaptive_pool(dimensions: int, signal: Signal, output_size: Any) -> Signal:
+    """Return means of windows, so that images have a size, of which None is one that stays."""
+    _check_rank(signal, dimensions)
+    image = signal.images().pixels[1:]
+    sizes = list(output_size) if isinstance(output_size, Sequence) else [output_size] * dimensions
+    wanted = [1] * (2 - len(sizes)) + sizes
+    sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
+    if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
+        raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
+    height, width = (whole // part for whole, part in zip(image, sizes, strict=True))
+    return signal.pooled(AvgPool2d((height, width)))
 
 
 def elementwise(signal: Signal, naming: str, name: str, attribute: Callable[[str, Any], Any]) -> Signal:
@@ -158,8 +145,7 @@ def pad(signal: Signal, pad: Sequence[int], value: float | None, mode: str | Non
 
 def parametric_relu(signal: Signal, weight: Any) -> Signal:
     """Return it with what is below zero multiplied by one learned number, or one for each channel."""
-    slopes = host_array("weight", weight)
-    return signal.leaked(slopes)
+    return signal.leaked(host_array("weight", weight))
 
 
 def flatten(signal: Signal, start_dim: int, end_dim: int) -> Signal:
@@ -171,15 +157,11 @@ def flatten(signal: Signal, start_dim: int, end_dim: int) -> Signal:
     return signal.flattened()
 
 
-def softmax(layer: SoftmaxLayer | None = None) -> Callable[..., Signal]:
-    """Return the function that gives shares of one, along a row, or their logarithms if that is the layer."""
-
-    def compute(signal: Signal, dim: int | None) -> Signal:
-        if dim not in (1, -1, None):
-            raise InputError(f"a softmax over dimension {dim}; only a softmax over the numbers of a row is supported")
-        return signal.softmax(layer)
-
-    return compute
+def softmax(layer: SoftmaxLayer, signal: Signal, dim: int | None) -> Signal:
+    """Return shares of one, along a row, or their logarithms if that is the layer."""
+    if dim not in (1, -1, None):
+        raise InputError(f"a softmax over dimension {dim}; only a softmax over the numbers of a row is supported")
+    return signal.softmax(layer)
 
 
 def _check_rank(signal: Signal, dimensions: int) -> None:
