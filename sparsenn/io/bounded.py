@@ -7,9 +7,8 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
@@ -33,7 +32,7 @@ _EMPTY_RATIO = 64
 _EXCESS = "that its content could need; refused"
 
 
-class Source:
+class Source(AbstractContextManager["Source"]):
     """A file open for reading, plain or (if its name ends in `.gz`) gzip, that gives at most a stated number of bytes.
 
     limit : bytes, after decompression, that a sound file can have; None where that is not known. A gzip file's bytes
@@ -62,10 +61,7 @@ class Source:
         self._excess = excess if self._limit == limit else _EXCESS
         self._count = 0
 
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     @property

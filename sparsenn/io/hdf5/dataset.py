@@ -85,7 +85,10 @@ def read_dataset(
         found, available = read_layers(source, layers)
         progress(task, 1, 3)
         inputs = _read_inputs(source, found[0].inputs, limit_inputs)
-        truth = _read_truth(source, inputs.shape[0], limit_inputs) if len(found) == available else None
+        known = len(found) == available and source.has("categories")
+        truth = _read_categories(source) if known else None
+    if truth is not None and limit_inputs is not None:
+        truth = truth[truth < inputs.shape[0]]
     progress(task, 2, 3)
     inputs = _checked(path, inputs)
     progress(task, 3, 3)
@@ -210,13 +213,6 @@ def _read_categories(source: Hdf5Source) -> Array:
     if categories.size and (categories[0] < 0 or bool((categories[1:] <= categories[:-1]).any())):
         raise source.fault("categories must count from 1 and increase")
     return categories
-
-
-def _read_truth(source: Hdf5Source, inputs: int, limit: int | None) -> Array | None:
-    if not source.has("categories"):
-        return None
-    truth = _read_categories(source)
-    return truth if limit is None else truth[truth < inputs]
 
 
 def _checked(path: str | os.PathLike[str], rows: CSR) -> CSR:

@@ -43,7 +43,7 @@ from sparsenn.io.hdf5.reading import Hdf5Source, opened
 from sparsenn.io.hdf5.writing import created_as
 from sparsenn.layers import Linear
 from sparsenn.model import Model
-from sparsenn.network import Image, Network
+from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
 _MODEL = "sparsenn model"
@@ -100,7 +100,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         raise FileFormatError(path, "description says neither true nor false of needs_float64")
     try:
         named = {name: description[name] for name in _NAMED if name in description}
-        network = Network(layers, None if image is None else _image(image), needs_float64, **named)
+        network = Network(layers, None if image is None else (image[0], image[1], image[2]), needs_float64, **named)
         model = model_described(network, description, provenance)
         return replace(model, resize=resize, scaling=None if scaling is None else Scaling(*scaling))
     except SparseNNError as error:
@@ -127,7 +127,13 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:
     """Write layers into a file or a group of one."""
-    group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], DENSE_LAYER)
+    group["layers"] = np.array(
+        [
+            (*layer.weights.shape, *activation_fields(number, layer.activation))
+            for number, layer in enumerate(layers, start=1)
+        ],
+        DENSE_LAYER,
+    )
     for number, layer in enumerate(layers, start=1):
         group[f"layer{number}/weights"] = layer.weights.astype("<f4")
         group[f"layer{number}/bias"] = layer.bias_vector().astype("<f4")
@@ -139,10 +145,6 @@ def read_dense_layers(source: Hdf5Source) -> tuple[Linear, ...]:
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
     return tuple(_layer(source, number, record) for number, record in enumerate(table, start=1))
-
-
-def _record(number: int, layer: Linear) -> tuple[object, ...]:
-    return (*layer.weights.shape, *activation_fields(number, layer.activation))
 
 
 def _layer(source: Hdf5Source, number: int, record: Any) -> Linear:
@@ -163,8 +165,3 @@ def _is_image(image: Any) -> bool:
         return image is None
     whole = len(image) == 3 and all(type(size) is int and 1 <= size <= INDEX32_LIMIT for size in image)
     return whole and math.prod(image) <= INDEX32_LIMIT
-
-
-def _image(sizes: list[int]) -> Image:
-    channels, height, width = sizes
-    return channels, height, width

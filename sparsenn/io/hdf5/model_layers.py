@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import singledispatch
 from itertools import chain
 from typing import Any
 
@@ -142,105 +141,58 @@ def _record(number: int, node: Node) -> tuple[object, ...]:
     return (kind.encode("ascii"), *sizes, len(node.sources) if len(node.sources) > 1 else groups, *fields)
 
 
-@singledispatch
 def _sizes(layer: Any) -> tuple[object, ...]:
     """Return inputs, outputs, entries, window, stride, padding, dilation and groups, as the table has them."""
+    match layer:
+        case FullyConnected():
+            return layer.inputs, layer.outputs, layer.edges, _NONE, _ONE, _NONE, _ONE, 1
+        case PerPosition():
+            *sizes, _ = _sizes(layer.layer)
+            return *sizes, layer.positions
+        case LayerNorm():
+            return layer.width, layer.width, 0, _NONE, _ONE, _NONE, _ONE, layer.positions
+        case Conv2d():
+            return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
+        case Pool2d():
+            return 0, 0, 0, *layer.sliding_window, 1
+        case Slice():
+            channels, *pixels = layer.image or (0, *_NONE)
+            return layer.first, layer.last, 0, tuple(pixels), _ONE, (layer.axis, 0), _ONE, channels
+        case ForeignLayer():
+            return layer.inputs, layer.outputs, 0, _NONE, _ONE, _NONE, _ONE, len(layer.takes)
     return 0, 0, 0, _NONE, _ONE, _NONE, _ONE, 1
 
 
-@_sizes.register
-def _(layer: FullyConnected) -> tuple[object, ...]:
-    return layer.inputs, layer.outputs, layer.edges, _NONE, _ONE, _NONE, _ONE, 1
-
-
-@_sizes.register
-def _(layer: PerPosition) -> tuple[object, ...]:
-    *sizes, _ = _sizes(layer.layer)
-    return *sizes, layer.positions
-
-
-@_sizes.register
-def _(layer: LayerNorm) -> tuple[object, ...]:
-    return layer.width, layer.width, 0, _NONE, _ONE, _NONE, _ONE, layer.positions
-
-
-@_sizes.register
-def _(layer: Conv2d) -> tuple[object, ...]:
-    return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
-
-
-@_sizes.register
-def _(layer: Pool2d) -> tuple[object, ...]:
-    return 0, 0, 0, *layer.sliding_window, 1
-
-
-@_sizes.register
-def _(layer: Slice) -> tuple[object, ...]:
-    channels, *pixels = layer.image or (0, *_NONE)
-    return layer.first, layer.last, 0, tuple(pixels), _ONE, (layer.axis, 0), _ONE, channels
-
-
-@_sizes.register
-def _(layer: ForeignLayer) -> tuple[object, ...]:
-    return layer.inputs, layer.outputs, 0, _NONE, _ONE, _NONE, _ONE, len(layer.takes)
-
-
-@singledispatch
 def _arrays(layer: Any) -> dict[str, Array]:
     """Return a layer's parameters under the names that they have in its group."""
+    match layer:
+        case SparseLinear(weights=weights):
+            arrays = {"offsets": weights.indptr, "indices": weights.indices, "values": weights.values}
+            return {**arrays, "bias": layer.bias_vector()}
+        case Linear():
+            return {"weights": layer.weights, "bias": layer.bias_vector()}
+        case PerPosition():
+            return _arrays(layer.layer)
+        case LayerNorm():
+            return {"scale": layer.scale, "shift": layer.shift, "epsilon": np.array([layer.epsilon])}
+        case Conv2d():
+            return {"weights": layer.weights.reshape(layer.filters, -1), "bias": layer.bias_vector()}
+        case Pool2d():
+            counts_padding = not isinstance(layer, AvgPool2d) or layer.counts_padding
+            if layer.after != layer.sliding_window.padding or not counts_padding:
+                return {"pooling": np.array([*layer.after, counts_padding], np.int64)}
+        case ForeignLayer():
+            operators = ",".join(layer.operators).encode()
+            tensors = [
+                (-1 if each.axis is None else each.axis, len(each.shape), *each.shape)
+                for each in layer.takes + layer.gives
+            ]
+            return {
+                "model": np.frombuffer(layer.model, np.uint8),
+                "operators": np.frombuffer(operators, np.uint8),
+                "tensors": np.array([int(layer.row_by_row), *chain.from_iterable(tensors)], np.int64),
+            }
     return {}
-
-
-@_arrays.register
-def _(layer: SparseLinear) -> dict[str, Array]:
-    weights = layer.weights
-    return {
-        "offsets": weights.indptr,
-        "indices": weights.indices,
-        "values": weights.values,
-        "bias": layer.bias_vector(),
-    }
-
-
-@_arrays.register
-def _(layer: Linear) -> dict[str, Array]:
-    return {"weights": layer.weights, "bias": layer.bias_vector()}
-
-
-@_arrays.register
-def _(layer: PerPosition) -> dict[str, Array]:
-    return _arrays(layer.layer)
-
-
-@_arrays.register
-def _(layer: LayerNorm) -> dict[str, Array]:
-    return {"scale": layer.scale, "shift": layer.shift, "epsilon": np.array([layer.epsilon])}
-
-
-@_arrays.register
-def _(layer: Conv2d) -> dict[str, Array]:
-    return {"weights": layer.weights.reshape(layer.filters, -1), "bias": layer.bias_vector()}
-
-
-@_arrays.register
-def _(layer: Pool2d) -> dict[str, Array]:
-    counts_padding = not isinstance(layer, AvgPool2d) or layer.counts_padding
-    if layer.after == layer.sliding_window.padding and counts_padding:
-        return {}
-    return {"pooling": np.array([*layer.after, counts_padding], np.int64)}
-
-
-@_arrays.register
-def _(layer: ForeignLayer) -> dict[str, Array]:
-    operators = ",".join(layer.operators).encode()
-    tensors = [
-        (-1 if each.axis is None else each.axis, len(each.shape), *each.shape) for each in layer.takes + layer.gives
-    ]
-    return {
-        "model": np.frombuffer(layer.model, np.uint8),
-        "operators": np.frombuffer(operators, np.uint8),
-        "tensors": np.array([int(layer.row_by_row), *chain.from_iterable(tensors)], np.int64),
-    }
 
 
 def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:

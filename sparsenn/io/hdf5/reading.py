@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain
-from sparsenn.printable import kind_of
+from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 
 _FAULTS = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, NotImplementedError)
@@ -214,13 +214,9 @@ def opened(path: str | os.PathLike[str], within: IO[bytes] | None = None) -> Ite
         with h5py.File(os.fspath(path) if within is None else within, "r", locking=False) as file:
             yield Hdf5Source(os.fspath(path), file, size)
     except _FAULTS as error:
-        raise FileFormatError(path, f"not HDF5, or damaged ({_first_line(error)}); fetch or make it again") from error
+        raise FileFormatError(path, f"not HDF5, or damaged ({reason_of(error)}); fetch or make it again") from error
 
 
 def _shown(dtype: np.dtype[Any]) -> str:
     """Name a type, its byte order too where that is not the machine's; records by their fields."""
     return f"records of {', '.join(dtype.names)}" if dtype.names else str(dtype)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -70,13 +70,11 @@ def _merge(parts: list[Batch]) -> Batch:
     last = parts[-1]
     if len(parts) == 1:
         return last
-    chunks = [chunk for part in parts if part.copied is not None for chunk in _chunks(part.copied)]
+    chunks = [
+        chunk for part in parts if part.copied is not None for chunk in getattr(part.copied, "chunks", [part.copied])
+    ]
     copied = None if last.copied is None else pa.chunked_array(chunks)
     return Batch(np.concatenate([part.rows for part in parts]), copied, last.position)
-
-
-def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    return getattr(array, "chunks", [array])
 
 
 def number_column(column: pa.Array | pa.ChunkedArray) -> Array:

@@ -6,6 +6,7 @@ import csv as csv_lines
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ class _Lines(NamedTuple):
     first: int
 
 
-class TextTable:
+class TextTable(AbstractContextManager["TextTable"]):
     """A table as text, open for reading; through gzip if the name ends in `.gz`.
 
     separators : the characters that may separate columns; the first of them that occurs in the first line does.
@@ -99,9 +100,6 @@ class TextTable:
         self.texts = {
             place for place, field in enumerate(row) if not _is_numeric(field) and field.lower() not in MISSING
         }
-
-    def __enter__(self) -> TextTable:
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._source.__exit__(*error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sparsenn.errors import FileFormatError
@@ -24,7 +24,7 @@ _BUFFER_BYTES = 1 << 16
 """Bytes read at a time of a column's values, in place of all of a row group's."""
 
 
-class ParquetTable:
+class ParquetTable(AbstractContextManager["ParquetTable"]):
     """A table in Parquet, open for reading.
 
     block_bytes : bytes that the numbers of a block may take as float64.
@@ -56,9 +56,6 @@ class ParquetTable:
             raise
         self._kinds = [_kind(field) for field in schema]
         self.texts = {place for place, kind in enumerate(self._kinds) if kind != "number"}
-
-    def __enter__(self) -> ParquetTable:
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self._plain.close()

@@ -178,7 +178,11 @@ def write_predictions(
         with table_writer(path) as write:
             write(prediction_table(model, outputs, scores=scores))
     elif suffix in (".h5", ".hdf5"):
-        _write_hdf5(path, outputs, predicted, dict(notes or {}), model.class_names)
+        from sparsenn.io.hdf5.dataset import write_result
+
+        named = {} if model.class_names is None else {"class_names": json.dumps(list(model.class_names))}
+        found = np.flatnonzero(outputs.any(axis=1))
+        write_result(path, from_dense(outputs), found, {**(notes or {}), **named}, predicted)
     else:
         with replacing(path) as temporary, temporary.open("wb") as file:
             if suffix == ".npz":
@@ -203,17 +207,3 @@ def _arrays(model: Model, outputs: Array, predicted: Array | None) -> dict[str, 
         return {"outputs": outputs}
     columns = named_columns(model.network.named_outputs)
     return {name: outputs[:, first:last].reshape(-1, *shape) for name, shape, first, last in columns}
-
-
-def _write_hdf5(
-    path: str | os.PathLike[str],
-    outputs: Array,
-    predicted: Array | None,
-    notes: dict[str, str],
-    class_names: Sequence[str] | None,
-) -> None:
-    from sparsenn.io.hdf5.dataset import write_result
-
-    if class_names is not None:
-        notes["class_names"] = json.dumps(list(class_names))
-    write_result(path, from_dense(outputs), np.flatnonzero(outputs.any(axis=1)), notes, predicted)
