@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from sparsenn.backends import kernels
@@ -26,7 +27,8 @@ from sparsenn.interop.torch.layers import (
 )
 from sparsenn.interop.torch.report import ModuleReport, SparsifyReport
 from sparsenn.interop.torch.runner import LayerRunner
-from sparsenn.interop.torch.timing import evaluated, times_in_turns
+from sparsenn.interop.torch.timing import times_in_turns
+from sparsenn.io.importers.torch.module import evaluated
 from sparsenn.printable import kind_of
 
 GAIN = 0.95
@@ -74,7 +76,7 @@ def sparsify_model(
     if example is None:
         _convert_all(chosen)
     else:
-        with evaluated(model):
+        with torch.no_grad(), evaluated(model):
             reports.update(_keep_faster(model, chosen, reports, example))
     return model, SparsifyReport(tuple(reports.values()))
 

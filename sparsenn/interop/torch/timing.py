@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from statistics import median
 from typing import Any
@@ -32,18 +32,6 @@ def call_model(model: Any, example: Any) -> None:
         model(**example)
     else:
         model(*(example if isinstance(example, tuple) else (example,)))
-
-
-@contextmanager
-def evaluated(model: nn.Module) -> Iterator[None]:
-    """Have a model, and its modules, in evaluation mode for a while, without gradients."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        with torch.no_grad():
-            yield model.eval()
-    finally:
-        for module in training:
-            module.training = True
 
 
 def times_in_turns(
