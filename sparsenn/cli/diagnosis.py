@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,15 +65,15 @@ def diagnose() -> list[Finding]:
     """Ask everything, and return what was found. Nothing is raised, whatever is wrong with the installation."""
     probes: tuple[tuple[str, str, Probe], ...] = (
         ("program", "sparsenn", _program),
-        *(("libraries", name, _library(name)) for name in REQUIRED),
-        *(("optional", name, _optional(name, remedy)) for name, remedy in OPTIONAL.items()),
+        *(("libraries", name, partial(_library, name)) for name in REQUIRED),
+        *(("optional", name, partial(_optional, name, remedy)) for name, remedy in OPTIONAL.items()),
         ("processor", "cores", _cores),
         ("processor", "instructions", _instructions),
         ("memory", "memory", _memory),
         ("gpu", "driver", _driver),
         ("gpu", "CuPy", _cupy),
         ("gpu", "GPU", _gpu),
-        *(("caches", name, _cache(name)) for name in CACHES),
+        *(("caches", name, partial(_cache, name)) for name in CACHES),
         ("kernels", "kernels", _kernels),
     )
     return [finding for section, name, probe in probes for finding in _guarded(section, name, probe)]
@@ -96,35 +97,29 @@ def _program() -> Iterator[Finding]:
     yield Finding("program", "system", system, system)
 
 
-def _library(name: str) -> Probe:
-    def probe() -> Iterator[Finding]:
-        remedy = f"pip install --force-reinstall {name}"
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            yield Finding("libraries", name, None, "not installed", f"pip install {name}", failed=True)
-            return
-        try:
-            import_module(name)
-        except Exception as error:  # an installation that is broken, or of another Python
-            reason = " ".join(str(error).split()) or type(error).__name__
-            yield Finding("libraries", name, found, f"{found} cannot be imported: {reason}", remedy, failed=True)
-            return
-        yield Finding("libraries", name, found, found)
-
-    return probe
+def _library(name: str) -> Iterator[Finding]:
+    remedy = f"pip install --force-reinstall {name}"
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        yield Finding("libraries", name, None, "not installed", f"pip install {name}", failed=True)
+        return
+    try:
+        import_module(name)
+    except Exception as error:  # an installation that is broken, or of another Python
+        reason = " ".join(str(error).split()) or type(error).__name__
+        yield Finding("libraries", name, found, f"{found} cannot be imported: {reason}", remedy, failed=True)
+        return
+    yield Finding("libraries", name, found, found)
 
 
-def _optional(name: str, remedy: str) -> Probe:
-    def probe() -> Iterator[Finding]:
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            yield Finding("optional", name, None, "not installed", remedy)
-        else:
-            yield Finding("optional", name, found, found)
-
-    return probe
+def _optional(name: str, remedy: str) -> Iterator[Finding]:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        yield Finding("optional", name, None, "not installed", remedy)
+    else:
+        yield Finding("optional", name, found, found)
 
 
 def _cores() -> Iterator[Finding]:
@@ -196,23 +191,20 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("gpu", "usable", True, "yes, as cuda:0")
 
 
-def _cache(name: str) -> Probe:
-    def probe() -> Iterator[Finding]:
-        cache = cache_named(name)
-        value = {
-            "folder": None if cache.folder is None else str(cache.folder),
-            "files": len(cache.files),
-            "bytes": cache.nbytes,
-            "writable": cache.writable,
-        }
-        files = "1 file" if len(cache.files) == 1 else f"{len(cache.files):,} files"
-        message = f"{shown_bytes(cache.nbytes)} in {files}"
-        if cache.folder is not None:
-            message += f", {cache.folder}"
-        remedy = None if cache.writable else "cannot be written to: set SPARSENN_CACHE to a folder that can"
-        yield Finding("caches", cache.name, value, message, remedy)
-
-    return probe
+def _cache(name: str) -> Iterator[Finding]:
+    cache = cache_named(name)
+    value = {
+        "folder": None if cache.folder is None else str(cache.folder),
+        "files": len(cache.files),
+        "bytes": cache.nbytes,
+        "writable": cache.writable,
+    }
+    files = "1 file" if len(cache.files) == 1 else f"{len(cache.files):,} files"
+    message = f"{shown_bytes(cache.nbytes)} in {files}"
+    if cache.folder is not None:
+        message += f", {cache.folder}"
+    remedy = None if cache.writable else "cannot be written to: set SPARSENN_CACHE to a folder that can"
+    yield Finding("caches", cache.name, value, message, remedy)
 
 
 def _kernels() -> Iterator[Finding]:

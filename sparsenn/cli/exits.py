@@ -85,16 +85,12 @@ def _message(error: BaseException) -> str | None:
             "try a lower --memory-limit or --batch-size, or fewer rows"
         )
     if isinstance(error, ImportError) and not (error.name or "").startswith("sparsenn"):
-        return f"a required library cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"
+        source = ": pip install -U 'cupy-cuda13x[ctk]', or the CUDA Toolkit" if "libcu" in str(error) else ""
+        return f"a required library cannot be loaded ({' '.join(str(error).split())}); install it{source}"
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return f"{place}{error.strerror or error}"
     return None
-
-
-def _source(error: ImportError) -> str:
-    """Where CUDA's libraries come from, if it is one of these that is missing."""
-    return ": pip install -U 'cupy-cuda13x[ctk]', or the CUDA Toolkit" if "libcu" in str(error) else ""
 
 
 def prepare_streams() -> None:

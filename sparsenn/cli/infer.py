@@ -113,21 +113,39 @@ def infer(
     choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     with tracing(trace):
         if stream:
-            rows = _file_of_rows(dataset, inputs)
+            if inputs is None and not is_hdf5(Path(dataset)):
+                raise UsageError(f"{dataset} is not a file of inputs; name one (--inputs)")
+            rows = inputs or Path(dataset)
             how |= {"output": output, "resume": resume}
             problem, name, result, verdict = _run_in_chunks(dataset, rows, choice, how, verify, progress)
         else:
             problem, name, result, verdict = _run(dataset, choice, how, verify, progress)
         with span("report", "write"):
-            _deliver(problem, name, result, verdict, None if stream else output, json, stats, plot, report)
+            from sparsenn.io import write_categories, write_result
+            from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
+            from sparsenn.report.records import origin_record
+
+            origin = origin_record(problem.name, problem.provenance)
+            verified = None if isinstance(verdict, str) else verdict.passed
+            screen = console(sys.stderr if json == STDOUT else sys.stdout)
+            screen.print(summary(name, result, verdict, problem.provenance))
+            if stats and result.statistics:
+                screen.print(layer_table(result.statistics))
+            if output is not None and not stream and is_hdf5(output):
+                write_result(output, result.outputs, result.categories, {"dataset": name, "plan": str(result.plan)})
+            elif output is not None and not stream:
+                write_categories(output, result.categories)
+            if json is not None:
+                write_document(json, to_json(origin | to_record(result, verified)))
+            if plot is not None and result.statistics:
+                with drawing(plot):
+                    draw_layers(result.statistics, plot, name)
+            if report is not None:
+                from sparsenn.report.page import inference_page
+
+                write_document(report, inference_page(name, result, verdict, problem.provenance))
     if not isinstance(verdict, str) and not verdict.passed:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
-
-
-def _file_of_rows(dataset: str, inputs: Path | None) -> Path:
-    if inputs is None and not is_hdf5(Path(dataset)):
-        raise UsageError(f"{dataset} is not a file of inputs; name one (--inputs)")
-    return inputs or Path(dataset)
 
 
 def _run(
@@ -195,45 +213,3 @@ def _verdict(result: Result, truth: Any, verify: bool | None) -> Verification | 
     if truth is None:
         return "no truth to verify against"
     return "not done (--no-verify)" if verify is False else compare_categories(result.categories, truth)
-
-
-def _deliver(
-    problem: Dataset,
-    name: str,
-    result: Result,
-    verdict: Verification | str,
-    output: Path | None,
-    json: Path | None,
-    stats: bool,
-    plot: Path | None,
-    report: Path | None,
-) -> None:
-    from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
-    from sparsenn.report.records import origin_record
-
-    origin = origin_record(problem.name, problem.provenance)
-    verified = None if isinstance(verdict, str) else verdict.passed
-    screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    screen.print(summary(name, result, verdict, problem.provenance))
-    if stats and result.statistics:
-        screen.print(layer_table(result.statistics))
-    if output is not None:
-        _write_output(output, name, result)
-    if json is not None:
-        write_document(json, to_json(origin | to_record(result, verified)))
-    if plot is not None and result.statistics:
-        with drawing(plot):
-            draw_layers(result.statistics, plot, name)
-    if report is not None:
-        from sparsenn.report.page import inference_page
-
-        write_document(report, inference_page(name, result, verdict, problem.provenance))
-
-
-def _write_output(path: Path, name: str, result: Result) -> None:
-    from sparsenn.io import write_categories, write_result
-
-    if is_hdf5(path):
-        write_result(path, result.outputs, result.categories, {"dataset": name, "plan": str(result.plan)})
-    else:
-        write_categories(path, result.categories)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -79,7 +79,8 @@ def ladder(
     check_files({"--dataset": dataset, "--plugin": plugin}, {"--json": json, "--plot": plot})
     source = ProblemOptions(dataset, neurons, layers, rows, widths, seed, sizes, FIRST_ROWS, FIRST_LAYERS)
     with reporting(progress):  # what is imported takes a second, too
-        from sparsenn.report.ladder import ladder_table
+        from sparsenn.report import to_json
+        from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
         from sparsenn.studies.emulation import EmulatedBackend, ladder_backend
         from sparsenn.studies.ladder import ladder_for, load_rungs, rungs_of
         from sparsenn.studies.run import run_ladder
@@ -100,17 +101,10 @@ def ladder(
         problem, origin = source.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, roofs=roofs, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
-    _deliver(result, origin, json, plot)
-    if not result.correct:
-        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
-
-
-def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path | None) -> None:
-    from sparsenn.report import to_json
-    from sparsenn.report.ladder import draw_ladder, ladder_record
-
     if json is not None:
         write_document(json, to_json(origin | ladder_record(result)))
     if plot is not None:
         with drawing(plot):
             draw_ladder(result, plot)
+    if not result.correct:
+        raise typer.Exit(ExitCode.VERIFICATION_FAILED)

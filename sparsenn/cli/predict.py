@@ -149,14 +149,35 @@ def predict(
             }
             count = _predict_table(screen, path, rows, output, model_of, choice | how, progress)
         elif stream:
+            from sparsenn.report import layer_table, to_json
+            from sparsenn.report.inference import stream_record, stream_summary
+
             streamed = _stream(path, rows, output, classes, resume, how, progress)
-            _deliver_stream(screen, path, rows, streamed, json, stats)
+            screen.print(stream_summary(path.name, rows.name, streamed))
+            if stats and streamed.statistics:
+                screen.print(layer_table(streamed.statistics))
+            if json is not None:
+                write_document(json, to_json(stream_record(str(path), str(rows), streamed)))
             count = streamed.inputs
         else:
             read = partial(_read, path, rows, targets, classes, scaling, scale_bytes=factor is None)
             result = _run(path, rows, read, how, progress)
             with span("report", "write"):
-                _deliver(screen, path, rows, result, output, scores, json, stats, report)
+                from sparsenn.io.tables.predictions import write_predictions
+                from sparsenn.report import model_layer_table, model_record, model_summary, to_json
+
+                screen.print(model_summary(path.name, rows.name, result))
+                if stats:
+                    screen.print(model_layer_table(result.model.network, result.statistics))
+                if output is not None:
+                    notes = {"model": path.name, "plan": str(result.plan)}
+                    write_predictions(output, result.model, result.outputs, scores=scores, notes=notes)
+                if json is not None:
+                    write_document(json, to_json(model_record(str(path), str(rows), result)))
+                if report is not None:
+                    from sparsenn.report.page import model_page
+
+                    write_document(report, model_page(path.name, rows.name, result))
             count = result.plan.inputs
     if output is not None:
         screen.print(printable(f"wrote {output} ({count:,} rows)"), soft_wrap=True)
@@ -308,43 +329,3 @@ def _stream(
                 progress=report,
                 **how,
             )
-
-
-def _deliver(
-    screen: Any,
-    path: Path,
-    rows: Path,
-    result: ModelResult,
-    output: Path | None,
-    scores: bool,
-    json: Path | None,
-    stats: bool,
-    report: Path | None,
-) -> None:
-    from sparsenn.io.tables.predictions import write_predictions
-    from sparsenn.report import model_layer_table, model_record, model_summary, to_json
-
-    model = result.model
-    screen.print(model_summary(path.name, rows.name, result))
-    if stats:
-        screen.print(model_layer_table(model.network, result.statistics))
-    if output is not None:
-        notes = {"model": path.name, "plan": str(result.plan)}
-        write_predictions(output, model, result.outputs, scores=scores, notes=notes)
-    if json is not None:
-        write_document(json, to_json(model_record(str(path), str(rows), result)))
-    if report is not None:
-        from sparsenn.report.page import model_page
-
-        write_document(report, model_page(path.name, rows.name, result))
-
-
-def _deliver_stream(screen: Any, path: Path, rows: Path, result: Result, json: Path | None, stats: bool) -> None:
-    from sparsenn.report import layer_table, to_json
-    from sparsenn.report.inference import stream_record, stream_summary
-
-    screen.print(stream_summary(path.name, rows.name, result))
-    if stats and result.statistics:
-        screen.print(layer_table(result.statistics))
-    if json is not None:
-        write_document(json, to_json(stream_record(str(path), str(rows), result)))

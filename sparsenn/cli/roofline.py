@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,6 @@ from sparsenn.printable import printable
 if TYPE_CHECKING:
     from sparsenn.backends import Backend
     from sparsenn.studies.ladder import Ladder
-    from sparsenn.studies.measure import MeasuredRoofs
-    from sparsenn.studies.roofline import RooflineResult
 
 
 def roofline(
@@ -68,7 +66,8 @@ def roofline(
     check_files({"--dataset": named}, {"--json": json, "--plot": plot})
     with reporting(progress):  # importing takes a second, too
         from sparsenn.backends import backend_for
-        from sparsenn.report.roofline import roofline_table, roofs_table
+        from sparsenn.report import to_json
+        from sparsenn.report.roofline import draw_roofline, roofline_record, roofline_table, roofs_record, roofs_table
         from sparsenn.studies.roofline import roofline as beside_roofs
         from sparsenn.studies.run import run_ladder
 
@@ -100,7 +99,12 @@ def roofline(
             origins.append(origin)
             screen.print()
             screen.print(roofline_table(results[-1]))
-    _deliver(measured, results, origins, failed, json, plot)
+    if json is not None:
+        records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
+        write_document(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
+    if plot is not None:
+        with drawing(plot):
+            draw_roofline(results, measured.roofs, measured.identity.device, plot)
     if failed:
         raise typer.Exit(ExitCode.BAD_INPUT)
     if not all(result.ladder.correct for result in results):
@@ -121,22 +125,3 @@ def _ladders(operation: str | None, backend: Backend) -> list[Ladder]:
             continue
         found.append(ladder_for(name))
     return found
-
-
-def _deliver(
-    measured: MeasuredRoofs,
-    results: list[RooflineResult],
-    origins: list[dict[str, Any]],
-    failed: dict[str, str],
-    json: Path | None,
-    plot: Path | None,
-) -> None:
-    from sparsenn.report import to_json
-    from sparsenn.report.roofline import draw_roofline, roofline_record, roofs_record
-
-    if json is not None:
-        records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
-        write_document(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
-    if plot is not None:
-        with drawing(plot):
-            draw_roofline(results, measured.roofs, measured.identity.device, plot)

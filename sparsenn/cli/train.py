@@ -19,7 +19,6 @@ from sparsenn.errors import UsageError, unknown_name
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
-    from sparsenn.training import TrainingData, TrainingResult
     from sparsenn.training.loop import Epoch
 
 
@@ -188,9 +187,41 @@ def train(
     begun = "there was no checkpoint to resume from; training started anew"
     notes = [begun] if resume and checkpoint is not None and not checkpoint.exists() else []
     with tracing(trace):
-        rows, result = _run(data, labels, validation, validation_labels, kind, scale, how, progress)
+        from sparsenn.training import read_data
+        from sparsenn.training import train as run
+
+        with _epochs(progress) as report:
+            with span(f"read {data.name}", "read"):
+                rows = read_data(data, labels=labels, **kind)
+            held_out = None
+            if validation is not None:
+                outputs = rows.targets.shape[1] if rows.classes else None
+                with span(f"read {validation.name}", "read"):
+                    held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=rows)
+            if scale == "auto":
+                scale = "none" if rows.encoding is None else "standard"
+            result = run(rows, validation=held_out, scale=scale, report=report, **how)
         with span("report", "write"):
-            _deliver(data.name, rows, result, [*notes, *([] if rows.note is None else [rows.note])], output, json, plot)
+            from sparsenn.io import write_model
+            from sparsenn.report import draw_losses, loss_table, to_json, training_record, training_summary
+            from sparsenn.training import trained_model
+
+            provenance = {
+                "data": data.name,
+                "made by": f"sparsenn {__version__}",
+                "epochs": str(result.epochs),
+                "options": json_format.dumps(result.options),
+            }
+            model = trained_model(result, rows, provenance)
+            write_model(output, model)  # first, so that no later failure loses the training
+            screen = console(sys.stderr if json == STDOUT else sys.stdout)
+            screen.print(training_summary(data.name, result, model, [*notes, *filter(None, [rows.note])]))
+            screen.print(loss_table(result))
+            if json is not None:
+                write_document(json, to_json({"data": data.name} | training_record(result)))
+            if plot is not None:
+                with drawing(plot):
+                    draw_losses(result, plot, data.name)
 
 
 def _targets(names: list[str]) -> dict[str, Any]:
@@ -204,32 +235,6 @@ def _hidden(text: str) -> tuple[int, ...]:
     most = options.WIDEST
     fault = f"--hidden {text}: take whole numbers from 1 to {most:,}, separated by commas, as in 500,500"
     return options.whole_numbers(text, fault, most=most) if text else ()
-
-
-def _run(
-    path: Path,
-    labels: Path | None,
-    validation: Path | None,
-    validation_labels: Path | None,
-    kind: dict[str, Any],
-    scale: str,
-    how: dict[str, Any],
-    progress: bool | None,
-) -> tuple[TrainingData, TrainingResult]:
-    from sparsenn.training import read_data
-    from sparsenn.training import train as run
-
-    with _epochs(progress) as report:
-        with span(f"read {path.name}", "read"):
-            data = read_data(path, labels=labels, **kind)
-        held_out = None
-        if validation is not None:
-            outputs = data.targets.shape[1] if data.classes else None
-            with span(f"read {validation.name}", "read"):
-                held_out = read_data(validation, labels=validation_labels, outputs=outputs, **kind, like=data)
-        if scale == "auto":
-            scale = "none" if data.encoding is None else "standard"
-        return data, run(data, validation=held_out, scale=scale, report=report, **how)
 
 
 @contextmanager
@@ -253,35 +258,3 @@ def _state(epoch: Epoch) -> str:
     accuracy = "" if held_out is None or held_out.accuracy is None else f" ({100 * held_out.accuracy:.2f} %)"
     validation = "" if held_out is None else f", validation {held_out.value:.5g}{accuracy}"
     return f"loss {epoch.loss:.5g}{validation}, {epoch.rows_per_second:,.0f} rows/s"
-
-
-def _deliver(
-    name: str,
-    data: TrainingData,
-    result: TrainingResult,
-    notes: list[str],
-    output: Path,
-    json: Path | None,
-    plot: Path | None,
-) -> None:
-    """Write the model first, so that no later failure loses the training."""
-    from sparsenn.io import write_model
-    from sparsenn.report import draw_losses, loss_table, to_json, training_record, training_summary
-    from sparsenn.training import trained_model
-
-    provenance = {
-        "data": name,
-        "made by": f"sparsenn {__version__}",
-        "epochs": str(result.epochs),
-        "options": json_format.dumps(result.options),
-    }
-    model = trained_model(result, data, provenance)
-    write_model(output, model)
-    screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    screen.print(training_summary(name, result, model, notes))
-    screen.print(loss_table(result))
-    if json is not None:
-        write_document(json, to_json({"data": name} | training_record(result)))
-    if plot is not None:
-        with drawing(plot):
-            draw_losses(result, plot, name)
