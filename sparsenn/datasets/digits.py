@@ -82,7 +82,9 @@ def digit_inputs(neurons: int, images: int = 60_000, *, seed: int = 0, progress:
         raise UsageError(f"cannot draw {images} images; give 1 to {INDEX32_LIMIT:,}")
     if seed < 0:
         raise UsageError(f"a seed of {seed} is negative; give 0 or more")
-    check_memory(images * _bytes_per_image(side), f"drawing {images:,} images of {neurons:,} pixels", "draw fewer")
+    # the parameters, the bitmap, and 16-bit indices of one pixel in eight
+    each = 2 * len(RANGES) * 8 + side * -(-side // 8) + side * side // 4
+    check_memory(images * each, f"drawing {images:,} images of {neurons:,} pixels", "draw fewer")
     shapes = _random_shapes(images, seed)
     points, breaks = _glyph_points()
     stack = bitmap_stack(images, side)
@@ -91,11 +93,6 @@ def digit_inputs(neurons: int, images: int = 60_000, *, seed: int = 0, progress:
         _draw(shapes[start:stop], points, breaks, stack[:, start:stop])
         progress("draw digits", stop, images)
     return stack_to_csr(stack, progress)
-
-
-def _bytes_per_image(side: int) -> int:
-    """Estimate: the parameters, the bitmap, and 16-bit indices of one pixel in eight."""
-    return 2 * len(RANGES) * 8 + side * -(-side // 8) + side * side // 4
 
 
 def _random_shapes(images: int, seed: int) -> Array:

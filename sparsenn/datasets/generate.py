@@ -98,7 +98,8 @@ def generate(
             features = digit_inputs(neurons, images, seed=seed, progress=report)
             source = f"procedural digits, seed {seed}"
         categories, verdict = compute_truth(network, features, report) if truth else (None, "not asked for")
-    made = f"radices {_short(radices)}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
+    shown = "all 2" if radices is None else " ".join(map(str, radices))
+    made = f"radices {shown}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
     provenance = {
         "generator": f"sparsenn {__version__}",
         "network": f"RadiX-Net, {made}",
@@ -116,10 +117,6 @@ def input_kind(neurons: int, inputs: str = "auto", mnist: str | os.PathLike[str]
         return inputs
     larger = math.isqrt(neurons) > max(TRAINING_SHAPE[1:])
     return "mnist" if larger and find_training_images(mnist) else "digits"
-
-
-def _short(radices: Sequence[int] | None) -> str:
-    return "all 2" if radices is None else " ".join(map(str, radices))
 
 
 def _mnist(neurons: int, images: int, folder: str | os.PathLike[str] | None, progress: Progress) -> tuple[CSR, str]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
-from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import numpy as np
@@ -124,7 +123,7 @@ def session_on(network: NetworkSource, *, devices: Devices | None = None, **opti
     return Session(network, **options) if devices is None else Sessions(network, devices, **options)
 
 
-class Sessions:
+class Sessions(AbstractContextManager["Sessions"]):
     """A network that is ready to run on several devices: a `Session` each, in a thread each.
 
     ::
@@ -338,13 +337,10 @@ class Sessions:
             session.close()
             thread.shutdown()
 
-    def __enter__(self) -> Sessions:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Sessions.of, (self._sessions,)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _begin_run(self, inputs: Inputs) -> tuple[InputRows, list[tuple[int, int]], Seconds]:

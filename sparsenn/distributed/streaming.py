@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -22,7 +22,7 @@ from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.compiled_network import choose_kernels
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.options import Options, StreamOptions, read_options, resolve_precision
+from sparsenn.engine.options import StreamOptions, read_options, resolve_precision
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
@@ -154,7 +154,9 @@ def stream(
         pieces = None
         if target is not None:
             stamp = file_stamp(Path(rows))
-            known = _kept(asked, backend), network.nodes, stamp, target.suffix.lower(), classes, key
+            # what results may depend on, besides network and rows
+            free = (getattr(asked, field.name) for field in fields(asked) if field.name not in _FREE_OPTIONS)
+            known = [backend.device, *free], network.nodes, stamp, target.suffix.lower(), classes, key
             pieces = files.enter_context(opened_pieces(target, lambda: content_digest(*known), size, resume))
             size = pieces.size
         reading = _Reading(source, Path(rows), size, {} if pieces is None else pieces.done, _waiting(backend), files)
@@ -175,14 +177,6 @@ def _within(sessions: Sessions, limit: int | None) -> Sessions:
         return sessions
     half = max(1, limit // 2)
     return Sessions.of([session.on(session.options.device, memory_limit=half) for session in sessions.sessions])
-
-
-def _kept(options: Options, backend: Backend) -> list[Any]:
-    """Return what results may depend on, besides network and rows."""
-    return [
-        backend.device,
-        *(getattr(options, field.name) for field in fields(options) if field.name not in _FREE_OPTIONS),
-    ]
 
 
 def _waiting(backend: Backend) -> int:
@@ -262,22 +256,17 @@ class _Reading:
                 yield _Work(number, rows)
 
 
+@dataclass(frozen=True, eq=False)
 class _Run:
     """One run over a file."""
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        reading: _Reading,
-        pieces: Pieces | None,
-        prepare: Callable[[Any], Any] | None,
-        classes: bool,
-        statistics: bool,
-        progress: Progress,
-    ) -> None:
-        self._sessions, self._reading, self._pieces = sessions, reading, pieces
-        self._prepare, self._classes = prepare, classes
-        self._statistics, self._progress = statistics, progress
+    _sessions: Sessions
+    _reading: _Reading
+    _pieces: Pieces | None
+    _prepare: Callable[[Any], Any] | None
+    _classes: bool
+    _statistics: bool
+    _progress: Progress
 
     def result(self, files: ExitStack) -> Result:
         """Run all that is not done."""

@@ -95,7 +95,8 @@ def run_model(
         As `sparsenn.Session` and its `run` do.
     """
     enlarged = _must_enlarge(model, data)
-    _check_targets(model, data)
+    if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
+        raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
     with shown_progress(progress) as report:
         found = run_rows(
             session(model.network, **options),
@@ -106,12 +107,6 @@ def run_model(
     evaluation = _judged(model, data, found.outputs)
     notes = found.notes if data.note is None else (data.note, *found.notes)
     return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, notes, evaluation, enlarged, model)
-
-
-def _check_targets(model: Model, data: TrainingData | InputRows) -> None:
-    """Refuse targets that are not what a model gives."""
-    if isinstance(data, TrainingData) and data.targets.shape[1] != model.network.outputs:
-        raise ShapeError(f"the targets have {data.targets.shape[1]} columns; the model gives {model.network.outputs}")
 
 
 def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:

@@ -254,9 +254,10 @@ def read_rows(
             if labels is None and _labels_beside(Path(path)) is None:
                 return InputRows(*_read_pixels(path, scale_bytes))
             return TrainingData.of_labels(*_read_labelled(path, labels, counted, scale_bytes))
-        if suffix in _HDF5 and not _has_targets(path):
+        if suffix in _HDF5:
             with opened(path) as source:
-                return InputRows(source.matrix("inputs", "<f4", "<f8", "|u1"))
+                if not (source.has("labels") or source.has("targets")):
+                    return InputRows(source.matrix("inputs", "<f4", "<f8", "|u1"))
         if suffix not in _HDF5:
             raise _unknown_kind(path, _KNOWN)
     return read_data(path, classes=classes, outputs=counted)
@@ -305,11 +306,6 @@ def _of_arrays(
         found = of_columns(rows, arrays["targets"], classes, outputs)
         return replace(found, image=image, note=note)
     return InputRows(rows, image, note)
-
-
-def _has_targets(path: str | os.PathLike[str]) -> bool:
-    with opened(path) as source:
-        return source.has("labels") or source.has("targets")
 
 
 def _read_pixels(path: str | os.PathLike[str], scale_bytes: bool) -> tuple[Array, Image | None]:

@@ -83,7 +83,9 @@ def run_rows(
     check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
     results: list[Result] = []
     outputs: list[Array] = []
-    step, timer = _rows_at_a_time(width, batch_size), Timer()
+    step, timer = max(1, _NUMBERS // width), Timer()
+    if batch_size is not None:  # whole batches are made ready together
+        step = max(1, step // batch_size) * batch_size
     for first in range(0, count, step):
         last = min(first + step, count)
         inputs = rows(first, last)
@@ -96,11 +98,3 @@ def run_rows(
     plan, seconds = replace(results[0].plan, inputs=count), sum((result.seconds for result in results), Seconds())
     whole = concatenate_results(results, plan, seconds)
     return RowsResult(plan, np.concatenate(outputs), whole.statistics, seconds, whole.notes)
-
-
-def _rows_at_a_time(width: int, batch_size: int | None) -> int:
-    """Return how many rows are made ready together: whole batches where their size is given."""
-    most = max(1, _NUMBERS // width)
-    if batch_size is None:
-        return most
-    return max(1, most // batch_size) * batch_size
