@@ -3,7 +3,7 @@
 
     tools/interrupt.py [--runs N] [--seed S] [--seconds S] [--json FILE] [VERB ...]
 
-Each verb is run to its end once; that gives the bits that are right, and how long it takes. Then it is started N times
+Each verb is run to its end once; that gives the correct bits, and the time of a run. Then it is started N times
 for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
 signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporaries,
@@ -11,7 +11,7 @@ or some of the files that a verb adds to a folder of the user's. Then the verb i
 --resume: it must end well with the same bits, and leave no temporaries.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
-1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
+1: something was, and is reported. 2: bad usage. The last line counts the runs by verb, signal and exit code.
 """
 
 from __future__ import annotations
