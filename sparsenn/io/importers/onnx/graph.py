@@ -78,8 +78,8 @@ class Walk:
         self._opsets = _opsets(model)
         self._context = _checker(model, self._opsets)
         self.constants = self._read_constants() if constants is None else constants
-        constants = (node for node in self._graph.node if node.op_type == "Constant")
-        self._constants = {name: node for node in constants for name in node.output}
+        known = (node for node in self._graph.node if node.op_type == "Constant")
+        self._constants = {name: node for node in known for name in node.output}
         self._constant = cache(self._constant_of)
         gates = Gates(self._graph.node, self._number, self._attributes)
         normalisations = Normalisations(self._graph.node, self._constant, self._attributes)
