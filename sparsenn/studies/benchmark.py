@@ -32,26 +32,16 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Calls:
-    """Warm calls with so many rows, the answer awaited.
+    """Warm calls with so many rows, the answer awaited."""
 
-    Parameters
-    ----------
-    rows : of a call.
-    way : `OURS`, or a peer's name.
-    runs : calls timed.
-    median, p95, p99 : seconds.
-    error : largest difference from our outputs, in parts of the largest of these; 0 for ours.
-    kernels : the plan's, for ours.
-    """
-
-    rows: int
-    way: str
-    runs: int
-    median: float
+    rows: int  # of a call
+    way: str  # `OURS`, or a peer's name
+    runs: int  # calls timed
+    median: float  # seconds, as the next two
     p95: float
     p99: float
-    error: float
-    kernels: tuple[str, ...] = ()
+    error: float  # largest difference from our outputs, in parts of the largest of these; 0 for ours
+    kernels: tuple[str, ...] = ()  # the plan's, for ours
 
     @property
     def rows_per_second(self) -> float:
@@ -61,22 +51,13 @@ class Calls:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What a benchmark found.
+    """What a benchmark found."""
 
-    Parameters
-    ----------
-    device : in words.
-    precision : that we multiply in.
-    allowed : error that a peer's outputs may have.
-    calls : by rows, ours first.
-    left_out : (peer, why it was not timed).
-    """
-
-    device: str
-    precision: str
-    allowed: float
-    calls: tuple[Calls, ...]
-    left_out: tuple[tuple[str, str], ...]
+    device: str  # in words
+    precision: str  # that we multiply in
+    allowed: float  # error that a peer's outputs may have
+    calls: tuple[Calls, ...]  # by rows, ours first
+    left_out: tuple[tuple[str, str], ...]  # (peer, why it was not timed)
 
     def ours(self, rows: int) -> Calls:
         """Return our calls with so many rows."""

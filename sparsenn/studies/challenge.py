@@ -19,23 +19,15 @@ SAVINGS = ("compaction", "deduplication", "merging")
 
 @dataclass(frozen=True)
 class ChallengeRuns:
-    """Runs of one session.
+    """Runs of one session."""
 
-    Parameters
-    ----------
-    savings : whether dead rows, equal rows and equal neurons were left out.
-    kernel : of the first layers.
-    cold : seconds of the first run, from network and inputs in memory to categories there: planning, compiling and
-        preparing weights included.
-    warm : seconds of each later run.
-    verified : whether all runs found the true categories; None where these are unknown or not compared.
-    """
-
-    savings: bool
-    kernel: str
+    savings: bool  # whether dead rows, equal rows and equal neurons were left out
+    kernel: str  # of the first layers
     cold: float
-    warm: tuple[float, ...]
-    verified: bool | None
+    """Seconds of the first run, from network and inputs in memory to categories there: planning, compiling and
+    preparing weights included."""
+    warm: tuple[float, ...]  # seconds of each later run
+    verified: bool | None  # whether all runs found the true categories; None where these are unknown or not compared
 
     @property
     def seconds(self) -> float:
@@ -45,26 +37,17 @@ class ChallengeRuns:
 
 @dataclass(frozen=True)
 class ChallengeResult:
-    """The runs of one problem.
+    """The runs of one problem."""
 
-    Parameters
-    ----------
-    name, provenance : of the dataset.
-    inputs, neurons, layers, edges : its size; edges are those of the network, for one input.
-    categories : how many were found.
-    device : in words.
-    runs : with the savings, and without.
-    """
-
-    name: str
+    name: str  # of the dataset, as the next
     provenance: dict[str, str]
-    inputs: int
+    inputs: int  # the dataset's size, as the next three
     neurons: int
     layers: int
-    edges: int
-    categories: int
-    device: str
-    runs: tuple[ChallengeRuns, ...]
+    edges: int  # of the network, for one input
+    categories: int  # how many were found
+    device: str  # in words
+    runs: tuple[ChallengeRuns, ...]  # with the savings, and without
 
     def rate(self, seconds: float) -> float:
         """Return the challenge's rate, inputs × edges a second, of a run of that many seconds."""

@@ -25,35 +25,23 @@ from sparsenn.printable import reason_of
 
 @dataclass(frozen=True)
 class Work:
-    """The least that any implementation must do: what physical floors are computed from.
+    """The least that any implementation must do: what physical floors are computed from."""
 
-    Parameters
-    ----------
-    bytes : each input read once, each output written once.
-    multiply_adds : those that touch no zero.
-    """
-
-    bytes: int
-    multiply_adds: int
+    bytes: int  # each input read once, each output written once
+    multiply_adds: int  # those that touch no zero
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a launch.
+    """What became of a launch."""
 
-    Parameters
-    ----------
-    carried : what the next stage is given.
-    error : largest difference from the reference: absolute, or in parts of the reference's largest element where the
-        ladder is `scaled`.
-    correct : whether every element is within what float32 allows.
-    allowed : the largest error of rungs of another precision, by its name.
-    """
-
-    carried: Any
+    carried: Any  # what the next stage is given
     error: float
-    correct: bool
+    """Largest difference from the reference: absolute, or in parts of the reference's largest element where the ladder
+    is `scaled`."""
+    correct: bool  # whether every element is within what float32 allows
     allowed: Mapping[str, float] = field(default_factory=dict)
+    """The largest error of rungs of another precision, by its name."""
 
     def correct_in(self, precision: str) -> bool:
         """Return whether the result is as close as a precision allows; NaN never is."""
@@ -79,48 +67,36 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class Ladder:
-    """How to set the rungs of an operation one and the same problem.
+    """How to set the rungs of an operation one and the same problem."""
 
-    Parameters
-    ----------
-    operation : whose kernels are the rungs.
-    stage : what a stage is called, in the singular.
-    stages : builds the stages for a device, one after the other, from a network and its inputs.
-    rungs : of each device, in the order in which the story is told.
-    sweeps : by the names of rungs, their variants, which `--sweep` runs in their place.
-    problem : makes that network and inputs from rows, sizes and a seed; None where they are a dataset's.
-    rows, sizes : of that problem, unless asked for otherwise; no rows where the sizes say how many there are.
-    emulated_sizes : likewise, where rungs are emulated.
-    form : what the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they
-        are the widths of the rows and then of each layer's outputs.
-    row : what one of the rows is, in the singular.
-    row_count : says how many there are, given the problem.
-    stage_count : says how many stages there are, given the problem.
-    asked : what `Kernel.why_not` is given besides the machine, of the problem.
-    launched : turns a kernel into the rung that is timed, where its launch is not that itself.
-    modelled : what `Kernel.traffic` is given, of the problem; None where no rung has a model of what it moves.
-    scaled : whether errors are in parts of the reference's largest element.
-    note : sentences on what is computed, and on what errors are where they are not `scaled`.
-    """
-
-    operation: str
-    stage: str
+    operation: str  # whose kernels are the rungs
+    stage: str  # what a stage is called, in the singular
     stages: Callable[[Backend, Any, Any], Iterable[Stage]]
-    rungs: Mapping[str, tuple[Kernel, ...]]
+    """Builds the stages for a device, one after the other, from a network and its inputs."""
+    rungs: Mapping[str, tuple[Kernel, ...]]  # of each device, in the order in which the story is told
     sweeps: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
+    """By the names of rungs, their variants, which `--sweep` runs in their place."""
     problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
-    rows: int = 0
-    sizes: tuple[int, ...] = ()
-    emulated_sizes: tuple[int, ...] = ()
+    """Makes that network and inputs from rows, sizes and a seed; None where they are a dataset's."""
+    rows: int = 0  # of that problem, unless asked for otherwise; 0 where the sizes say how many there are
+    sizes: tuple[int, ...] = ()  # likewise
+    emulated_sizes: tuple[int, ...] = ()  # the sizes where rungs are emulated
     form: str = ""
-    row: str = "row"
+    """What the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they are
+    the widths of the rows and then of each layer's outputs."""
+    row: str = "row"  # what one of the rows is, in the singular
     row_count: Callable[[Any, Any], int] = lambda network, inputs: int(inputs.shape[0])
+    """Says how many rows there are, given the problem."""
     stage_count: Callable[[Any, Any], int] = lambda network, inputs: 1
+    """Says how many stages there are, given the problem."""
     asked: Callable[[Any, Any], tuple[Any, ...]] = lambda network, inputs: (network, inputs)
+    """What `Kernel.why_not` is given besides the machine, of the problem."""
     launched: Callable[[Kernel], Kernel] = lambda rung: rung
+    """Turns a kernel into the rung that is timed, where its launch is not that itself."""
     modelled: Callable[[Any, Any], tuple[Any, ...]] | None = None
-    scaled: bool = False
-    note: str = ""
+    """What `Kernel.traffic` is given, of the problem; None where no rung has a model of what it moves."""
+    scaled: bool = False  # whether errors are in parts of the reference's largest element
+    note: str = ""  # sentences on what is computed, and on what errors are where they are not `scaled`
 
 
 _LADDERS: dict[str, Ladder] = {}

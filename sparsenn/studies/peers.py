@@ -24,18 +24,12 @@ from sparsenn.printable import kind_of
 
 @dataclass(frozen=True)
 class Peer:
-    """A network that is ready to be called.
-
-    Parameters
-    ----------
-    run : takes rows that lie where they are computed, (rows, inputs), and returns outputs there once they are done.
-    place : brings float32 rows there from the host.
-    fetch : brings outputs to the host, (rows, outputs).
-    """
+    """A network that is ready to be called."""
 
     run: Callable[[Any], Any]
-    place: Callable[[Array], Any] = np.asarray
-    fetch: Callable[[Any], Array] = np.asarray
+    """Takes rows that lie where they are computed, (rows, inputs), and returns outputs there once they are done."""
+    place: Callable[[Array], Any] = np.asarray  # brings float32 rows there from the host
+    fetch: Callable[[Any], Array] = np.asarray  # brings outputs to the host, (rows, outputs)
 
     def __call__(self, rows: Array) -> Array:
         """Return the outputs of rows, both on the host."""

@@ -25,24 +25,15 @@ MARGIN = 0.1
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a rung should take.
+    """What a rung should take."""
 
-    Parameters
-    ----------
-    model : of what it moves; `compulsory` where nothing is known of that but what any way must move.
-    bytes : that it moves according to the model: what its blocks read and write, or what any way must.
-    source : the memory that these bytes mostly come from: `memory`, or the cache by its name.
-    operations : two for each multiply-add.
-    seconds : that the roofs allow.
-    bound : what takes that long: `memory`, the cache by its name, `shared memory`, or the precision of the arithmetic.
-    """
-
-    model: str
-    bytes: int
-    source: str
-    operations: int
-    seconds: float
+    model: str  # of what it moves; `compulsory` where nothing is known of that but what any way must move
+    bytes: int  # that it moves according to the model: what its blocks read and write, or what any way must
+    source: str  # the memory that these bytes mostly come from: `memory`, or the cache by its name
+    operations: int  # two for each multiply-add
+    seconds: float  # that the roofs allow
     bound: str
+    """What takes that long: `memory`, the cache by its name, `shared memory`, or the precision of the arithmetic."""
 
     @property
     def intensity(self) -> float:
@@ -52,18 +43,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class RooflineResult:
-    """A ladder with its predictions.
+    """A ladder with its predictions."""
 
-    Parameters
-    ----------
-    ladder : as it was measured.
-    roofs : of its device.
-    predictions : one a rung, in the ladder's order.
-    """
-
-    ladder: LadderResult
-    roofs: Roofs
-    predictions: tuple[Prediction, ...]
+    ladder: LadderResult  # as it was measured
+    roofs: Roofs  # of its device
+    predictions: tuple[Prediction, ...]  # one a rung, in the ladder's order
 
     def rate(self, rung: RungResult) -> float | None:
         """Return the operations a second that a rung did; None if it was not timed."""

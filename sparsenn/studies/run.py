@@ -18,70 +18,42 @@ from sparsenn.studies.measure import Measurement, Meter, Roofs, meter_for
 
 @dataclass(frozen=True)
 class RungResult:
-    """What one rung did.
+    """What one rung did."""
 
-    Parameters
-    ----------
-    name, summary : the rung's.
-    correct : whether every stage agreed with the reference; a rung that did not is not timed any further.
-    error : largest difference from the reference, over all stages.
-    stage_seconds : median of each stage; empty if the rung is not correct.
-    seconds : median, over the runs, of the time of all stages together; None if the rung is not correct.
-    spread : interquartile range of the same.
-    kernel_seconds : median of the time in the operation's own kernels; None where the device does not tell.
-    registers, shared_bytes : most that a thread and a block take; None where the device does not tell.
-    precision : of what it multiplies.
-    tf32_products : products in TF32 that it makes each product in float32 of; 0 where it splits no numbers.
-    """
-
-    name: str
+    name: str  # the rung's, as the next
     summary: str
-    correct: bool
-    error: float
-    stage_seconds: tuple[float, ...]
-    seconds: float | None
-    spread: float | None
+    correct: bool  # whether every stage agreed with the reference; a rung that did not is not timed any further
+    error: float  # largest difference from the reference, over all stages
+    stage_seconds: tuple[float, ...]  # median of each stage; empty if the rung is not correct
+    seconds: float | None  # median, over the runs, of the time of all stages together; None if the rung is not correct
+    spread: float | None  # interquartile range of the same
     kernel_seconds: float | None
-    registers: int | None
-    shared_bytes: int | None
-    precision: str = "float32"
-    tf32_products: int = 0
+    """Median of the time in the operation's own kernels; None where the device does not tell."""
+    registers: int | None  # most that a thread takes; None where the device does not tell
+    shared_bytes: int | None  # most that a block takes, likewise
+    precision: str = "float32"  # of what it multiplies
+    tf32_products: int = 0  # products in TF32 that it makes each product in float32 of; 0 where it splits no numbers
 
 
 @dataclass(frozen=True)
 class LadderResult:
-    """All rungs of a ladder on one problem.
+    """All rungs of a ladder on one problem."""
 
-    Parameters
-    ----------
-    operation, device : which ladder, and where, in words.
-    stage, stages : what a stage is called, and how many there were.
-    rows, runs : input rows, or what stands for them, and timed runs of each stage.
-    roofs : what the device can do at most; None where it is emulated, and nothing is timed.
-    floor_seconds : the time below which no rung can come, all stages added up; 0 without roofs.
-    bytes, multiply_adds : the least that must be moved and computed.
-    rungs : in the ladder's order.
-    scaled : whether errors are in parts of the reference's largest element; else they are absolute.
-    row : what one of the rows is called.
-    note : sentences on what was computed, and on what errors are.
-    left_out : rungs that cannot run this problem, with the reason.
-    """
-
-    operation: str
-    device: str
-    stage: str
+    operation: str  # which ladder
+    device: str  # where, in words
+    stage: str  # what a stage is called
     stages: int
-    rows: int
-    runs: int
-    roofs: Roofs | None
-    floor_seconds: float
-    bytes: int
-    multiply_adds: int
-    rungs: tuple[RungResult, ...]
-    scaled: bool = False
-    row: str = "row"
-    left_out: tuple[tuple[str, str], ...] = ()
-    note: str = ""
+    rows: int  # input rows, or what stands for them
+    runs: int  # timed runs of each stage
+    roofs: Roofs | None  # what the device can do at most; None where it is emulated, and nothing is timed
+    floor_seconds: float  # the time below which no rung can come, all stages added up; 0 without roofs
+    bytes: int  # the least that must be moved
+    multiply_adds: int  # the least that must be computed
+    rungs: tuple[RungResult, ...]  # in the ladder's order
+    scaled: bool = False  # whether errors are in parts of the reference's largest element; else they are absolute
+    row: str = "row"  # what one of the rows is called
+    left_out: tuple[tuple[str, str], ...] = ()  # rungs that cannot run this problem, with the reason
+    note: str = ""  # sentences on what was computed, and on what errors are
 
     @property
     def correct(self) -> bool:

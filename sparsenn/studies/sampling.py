@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend
 from sparsenn.formats import Array
+from sparsenn.studies.ladder import Settled, Work
 
 ALLOWED = {"tf32": 5e-3, "float16": 1e-2}
 """How far results may be from the reference's, in parts of its largest, where factors are rounded to 10 bits."""
@@ -27,12 +28,7 @@ def allowed_distance(terms: int, largest: float) -> float:
 
     A term passes through at most `terms` + 1 roundings, in whatever order they are added, each by 2^-24 of what is
     rounded. Errors of random numbers go up and down, and so add up like their root; four times that leaves room for
-    more than one rounding a term.
-
-    Parameters
-    ----------
-    terms : of a sum.
-    largest : that the absolute values of a sum's terms can add up to.
+    more than one rounding a term. `largest` is what the absolute values of a sum's terms can add up to.
     """
     return float(4 * np.sqrt(terms + 2) * 2.0**-24 * largest)
 
@@ -42,8 +38,6 @@ def largest_distance(
 ) -> float:
     """Return the largest difference between some rows of a result and what is expected of them.
 
-    Parameters
-    ----------
     backend : whose device the result is on.
     found : an array, rows first.
     rows : those to look at, increasing; neighbours are fetched together.
@@ -65,3 +59,35 @@ def largest_distance(
 def _neighbours(rows: Array) -> Iterator[Array]:
     """Yield the places of rows that follow each other."""
     return iter(part for part in np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows) != 1) + 1) if part.size)
+
+
+class SampledStage:
+    """One launch, of whose result some rows are compared with what is expected of them.
+
+    given : the launch's arguments. rows, shape : as `largest_distance` takes them. expected : those rows, float64.
+    allowed : how far float32 results may be from them.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        given: tuple[Any, ...],
+        rows: Array,
+        shape: tuple[int, ...],
+        expected: Array,
+        allowed: float,
+        work: Work,
+    ) -> None:
+        self._backend, self._given, self._rows, self._shape, self._expected = backend, given, rows, shape, expected
+        self._scale = float(np.abs(expected).max(initial=0.0)) or 1.0
+        self._allowed, self.work = allowed / self._scale, work
+
+    def arguments(self, carried: Any) -> tuple[Any, ...]:
+        """Return the launch's arguments, on the device."""
+        return self._given
+
+    def settle(self, output: Any) -> Settled:
+        """Compare the chosen rows; nothing is carried on, and NaN is infinitely far away."""
+        distance = largest_distance(self._backend, output, self._rows, self._shape, self._expected.__getitem__)
+        error = distance / self._scale
+        return Settled(None, error, error <= self._allowed, ALLOWED)

@@ -28,28 +28,20 @@ L1_BYTES = 128 << 10
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a way to compute something moves and multiplies.
+    """What a way to compute something moves and multiplies."""
 
-    Parameters
-    ----------
-    model : the way's name.
-    compulsory : bytes that any way moves: each input read once, each output written once.
-    multiply_adds : those of the whole, padding included.
-    loaded : bytes that all blocks together read and write, in whichever memory they find them; 0 where the model does
-        not tell.
-    between : bytes that are touched between two readings of the same ones: if a cache holds so many, it serves all
-        readings but the first.
-    shared : bytes that threads read from shared memory.
-    blocks : of threads; where there are fewer than multiprocessors, some are idle. 0 where the model does not tell.
-    """
-
-    model: str
-    compulsory: int
-    multiply_adds: int
+    model: str  # the way's name
+    compulsory: int  # bytes that any way moves: each input read once, each output written once
+    multiply_adds: int  # those of the whole, padding included
     loaded: int = 0
+    """Bytes that all blocks together read and write, in whichever memory they find them; 0 where the model does not
+    tell."""
     between: int = 0
-    shared: int = 0
+    """Bytes that are touched between two readings of the same ones: if a cache holds so many, it serves all readings
+    but the first."""
+    shared: int = 0  # bytes that threads read from shared memory
     blocks: int = 0
+    """Of threads; where there are fewer than multiprocessors, some are idle. 0 where the model does not tell."""
 
 
 Model: TypeAlias = Callable[[Geometry, int, int], Traffic]
@@ -64,10 +56,7 @@ def product_geometry(rows: int, depth: int, columns: int) -> Geometry:
 def compulsory(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
     """Return what no way can go below: images and filters read once, outputs written once.
 
-    Parameters
-    ----------
-    geometry, images : the convolution and the number of images; as for all that follow.
-    element_bytes : of a number, 4 for float32 and 2 for float16.
+    `element_bytes` are of a number: 4 for float32, 2 for float16.
     """
     numbers = images * (_image(geometry) + _outputs(geometry)) + geometry.filters * geometry.depth
     return Traffic("compulsory", element_bytes * numbers, images * geometry.multiply_adds)
@@ -144,8 +133,6 @@ def shared_tiled(
 ) -> Traffic:
     """Model a block that brings its tile's weights and window into shared memory, once, and computes from there.
 
-    Parameters
-    ----------
     tile : filters, and pixels down and across, of a block.
     thread_tile : filters and pixels of a thread: for each multiply-add it reads 1 / pixels weights and 1 / filters
         pixels from shared memory, and holds them in registers meanwhile. A number that several threads read at once
@@ -168,10 +155,7 @@ def shared_tiled(
 def tiled(model: Callable[..., Traffic], side: int, **others: Any) -> Model:
     """Return a model of blocks of `side` filters and as many pixels, one after the other along the rows of an image.
 
-    Parameters
-    ----------
-    model : one that takes a `tile`.
-    others : what else it is to be given.
+    `model` takes a `tile`, and `others`.
     """
 
     def model_of(geometry: Geometry, images: int, element_bytes: int) -> Traffic:

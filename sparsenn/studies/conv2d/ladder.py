@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -23,8 +23,8 @@ from sparsenn.layers import Conv2d, Identity, ReLU
 from sparsenn.studies.conv2d.direct import float32, half, streamed, swept
 from sparsenn.studies.conv2d.products import float32 as products
 from sparsenn.studies.conv2d.sequential import SEQUENTIAL
-from sparsenn.studies.ladder import Ladder, Settled, Work
-from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
+from sparsenn.studies.ladder import Ladder, Work
+from sparsenn.studies.sampling import SampledStage, allowed_distance, sampled_rows
 
 LEAST_IMAGES = 64
 """Images that are compared at least, if there are as many."""
@@ -40,17 +40,8 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Conv2d, 
     """Return a convolution with random filters, followed by ReLU, and random images.
 
     Weights are normal with variance 2 / (inputs of an output), after He et al. (2015, arXiv:1502.01852); biases and
-    images are normal, too.
-
-    Parameters
-    ----------
-    rows : images.
-    sizes : channels, height and width of an image, filters, their height and width in one, and the padding.
-    seed : of the random numbers.
-
-    Returns
-    -------
-    The layer, and images of shape (rows, channels, height, width), float32.
+    images are normal, too. `sizes` are channels, height and width of an image, filters, their height and width in one,
+    and the padding. Images are (rows, channels, height, width) float32.
     """
     if rows < 1 or len(sizes) != 6 or min(sizes[:5]) < 1 or sizes[5] < 0 or seed < 0:
         raise UsageError(
@@ -73,42 +64,21 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Conv2d, 
         ) from error
 
 
-class ConvolutionStage:
+class ConvolutionStage(SampledStage):
     """The convolution of all images. Some, all where that is little work, are compared with the float64 reference.
 
-    Parameters
-    ----------
-    backend : where the launches run.
-    layer : the convolution.
-    images : (images, channels, height, width) float32, on the host.
+    `images` are (images, channels, height, width) float32, on the host.
     """
 
     def __init__(self, backend: Backend, layer: Conv2d, images: Array) -> None:
-        self._backend = backend
-        self._given = _placed(backend, layer, images)
-        self._shape = layer.output_shape(images.shape)
-        each = max(1, layer.multiply_adds((1, *images.shape[1:])))
-        self._images = sampled_rows(images.shape[0], max(LEAST_IMAGES, MULTIPLY_ADDS // each))
-        chosen = images[self._images]
-        self._expected = convolve(layer, chosen)
-        self._scale = float(np.abs(self._expected).max(initial=0.0)) or 1.0
-        self._allowed = allowed_distance(prod(layer.weights.shape[1:]), _largest_sum(layer, chosen)) / self._scale
-        self.work = Work(
-            bytes=images.nbytes + layer.weights.nbytes + 4 * layer.filters + 4 * prod(self._shape),
-            multiply_adds=layer.multiply_adds(images.shape),
-        )
-
-    def arguments(self, carried: Any) -> tuple[Any, ...]:
-        """Return the layer and the images, on the device."""
-        return self._given
-
-    def settle(self, output: Any) -> Settled:
-        """Compare the chosen images; nothing is carried on, and NaN is infinitely far away."""
-        distance = largest_distance(
-            self._backend, output, self._images, self._shape, lambda places: self._expected[places]
-        )
-        error = distance / self._scale
-        return Settled(None, error, error <= self._allowed, ALLOWED)
+        shape, each = layer.output_shape(images.shape), max(1, layer.multiply_adds((1, *images.shape[1:])))
+        chosen = sampled_rows(images.shape[0], max(LEAST_IMAGES, MULTIPLY_ADDS // each))
+        some = images[chosen]
+        allowed = allowed_distance(prod(layer.weights.shape[1:]), _largest_sum(layer, some))
+        nbytes = images.nbytes + layer.weights.nbytes + 4 * layer.filters + 4 * prod(shape)
+        work = Work(bytes=nbytes, multiply_adds=layer.multiply_adds(images.shape))
+        given = _placed(backend, layer, images)
+        super().__init__(backend, given, chosen, shape, convolve(layer, some), allowed, work)
 
 
 def _largest_sum(layer: Conv2d, images: Array) -> float:
@@ -134,10 +104,6 @@ def _placed(backend: Backend, layer: Conv2d, images: Array) -> tuple[Any, Any]:
     return stack.prepared[0], rows.reshape(images.shape)
 
 
-def _stages(backend: Backend, layer: Conv2d, images: Array) -> Iterator[ConvolutionStage]:
-    yield ConvolutionStage(backend, layer, images)
-
-
 def _modelled(layer: Conv2d, images: Array) -> tuple[Geometry, int, int]:
     count, channels, height, width = images.shape
     return geometry_of(layer, (channels, height, width)), count, images.itemsize
@@ -146,7 +112,7 @@ def _modelled(layer: Conv2d, images: Array) -> tuple[Geometry, int, int]:
 LADDER = Ladder(
     "conv2d",
     "convolution",
-    _stages,
+    lambda *problem: (ConvolutionStage(*problem),),
     rungs={
         "cuda": (
             float32.BASELINE,

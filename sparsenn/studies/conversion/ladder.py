@@ -20,18 +20,11 @@ from sparsenn.studies.ladder import Ladder, Settled, Work
 
 @dataclass(frozen=True)
 class ConversionStage:
-    """One conversion step on given arrays.
+    """One conversion step on given arrays."""
 
-    Parameters
-    ----------
-    given : what the launch takes; arrays are on the device.
-    work : bytes read and written, no arithmetic.
-    right : says of the arrays that came out, on the host, whether they are right.
-    """
-
-    given: tuple[Any, ...]
-    work: Work
-    right: Callable[[tuple[Array, ...]], bool]
+    given: tuple[Any, ...]  # what the launch takes; arrays are on the device
+    work: Work  # bytes read and written, no arithmetic
+    right: Callable[[tuple[Array, ...]], bool]  # says of the arrays that came out, on the host, whether they are right
 
     def arguments(self, carried: Any) -> tuple[Any, ...]:
         """Return the arrays."""

@@ -26,19 +26,13 @@ MOST_NUMBERS = 2**31 - 1024
 
 @dataclass(frozen=True, kw_only=True)
 class ProductKernel(Kernel):
-    """A kernel of `gemm`: the product of two dense matrices.
-
-    Parameters
-    ----------
-    launch : takes a of shape (rows, depth) and b of shape (depth, columns), and returns a new array (rows, columns).
-    why_not : is given the matrices.
-    traffic : is given a product as a convolution, `product_geometry`, of one image.
-    """
+    """A kernel of `gemm`: the product of two dense matrices."""
 
     operation: str = "gemm"
     launch: Launch
-    why_not: Callable[[Machine, Array, Array], str | None] = lambda machine, a, b: None
-    traffic: Model | None = None
+    """Takes a of shape (rows, depth) and b of shape (depth, columns), and returns a new array (rows, columns)."""
+    why_not: Callable[[Machine, Array, Array], str | None] = lambda machine, a, b: None  # is given the matrices
+    traffic: Model | None = None  # is given a product as a convolution, `product_geometry`, of one image
 
 
 def check_factors(a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -61,11 +55,8 @@ def product_kernel(
 ) -> ProductKernel:
     """Describe a kernel of gemm on the GPU.
 
-    Parameters
-    ----------
-    launch : takes row-major CuPy arrays on one device, of float32, with `half_rows` also of float16, whose shapes fit;
-        it returns a new one of the same type.
-    others : as `Kernel` has them.
+    `launch` takes row-major CuPy arrays on one device, of float32, with `half_rows` also of float16, whose shapes fit;
+    it returns a new one of the same type.
     """
     return ProductKernel(
         name=name,

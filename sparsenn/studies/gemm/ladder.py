@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from sparsenn.runtime.workers import chunks
 from sparsenn.studies.gemm import own, plain, tensor
 from sparsenn.studies.gemm.host import BLAS, REFERENCE, SEQUENTIAL
 from sparsenn.studies.gemm.kernel import check_factors
-from sparsenn.studies.ladder import Ladder, Settled, Work
-from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
+from sparsenn.studies.ladder import Ladder, Work
+from sparsenn.studies.sampling import SampledStage, allowed_distance, sampled_rows
 from sparsenn.studies.traffic import product_geometry
 
 ALL_ROWS = 2048  # rows up to which all are compared
@@ -49,41 +48,21 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Array, A
         ) from error
 
 
-class ProductStage:
+class ProductStage(SampledStage):
     """The whole product. Rows of it, all where it is small, are compared with those of a float64 product.
 
-    Parameters
-    ----------
-    backend : where the launches run.
-    a, b : (rows, depth) and (depth, columns) float32, on the host.
+    `a` is (rows, depth) and `b` (depth, columns) float32, on the host.
     """
 
     def __init__(self, backend: Backend, a: Array, b: Array) -> None:
         check_factors(a.shape, b.shape)
-        self._backend = backend
-        self._given = (backend.place(a), backend.place(b)) if isinstance(backend, CUDABackend) else (a, b)
-        self._shape = a.shape[0], b.shape[1]
+        given = (backend.place(a), backend.place(b)) if isinstance(backend, CUDABackend) else (a, b)
+        (down, depth), across = a.shape, b.shape[1]
         few = max(LEAST_ROWS, MULTIPLY_ADDS // b.size)
-        self._rows = sampled_rows(a.shape[0], max(ALL_ROWS, few) if a.shape[0] <= ALL_ROWS else few)
-        self._expected = _product(a[self._rows], b)
-        self._scale = float(np.abs(self._expected).max(initial=0.0)) or 1.0
-        largest = _longest(a[self._rows]) * _longest(b.T)
-        self._allowed = allowed_distance(a.shape[1], largest) / self._scale
-        self.work = Work(
-            bytes=4 * (a.size + b.size + a.shape[0] * b.shape[1]), multiply_adds=a.shape[0] * a.shape[1] * b.shape[1]
-        )
-
-    def arguments(self, carried: Any) -> tuple[Any, ...]:
-        """Return both matrices, on the device."""
-        return self._given
-
-    def settle(self, output: Any) -> Settled:
-        """Compare the chosen rows; nothing is carried on, and NaN is infinitely far away."""
-        distance = largest_distance(
-            self._backend, output, self._rows, self._shape, lambda places: self._expected[places]
-        )
-        error = distance / self._scale
-        return Settled(None, error, error <= self._allowed, ALLOWED)
+        rows = sampled_rows(down, max(ALL_ROWS, few) if down <= ALL_ROWS else few)
+        allowed = allowed_distance(depth, _longest(a[rows]) * _longest(b.T))
+        work = Work(bytes=4 * (a.size + b.size + down * across), multiply_adds=down * depth * across)
+        super().__init__(backend, given, rows, (down, across), _product(a[rows], b), allowed, work)
 
 
 def _product(a: Array, b: Array) -> Array:
@@ -99,10 +78,6 @@ def _longest(rows: Array) -> float:
     return float(np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0)))
 
 
-def _stages(backend: Backend, a: Array, b: Array) -> Iterator[ProductStage]:
-    yield ProductStage(backend, a, b)
-
-
 def _modelled(a: Array, b: Array) -> tuple[Geometry, int, int]:
     (rows, depth), columns = a.shape, b.shape[1]
     return product_geometry(rows, depth, columns), 1, b.itemsize
@@ -111,7 +86,7 @@ def _modelled(a: Array, b: Array) -> tuple[Geometry, int, int]:
 LADDER = Ladder(
     "gemm",
     "product",
-    _stages,
+    lambda *problem: (ProductStage(*problem),),
     rungs={
         "reference": (REFERENCE,),
         "cpu": (SEQUENTIAL, BLAS),

@@ -38,20 +38,13 @@ _PROGRAMS = {kind: specialised(source, dynamic_shared=True, carveout=100) for ki
 
 _SMALL = (Tile(64, 64, 2, 2, stages=4, blocks=3), Tile(128, 32, 4, 1, stages=4), Tile(32, 128, 1, 4, stages=4))
 
+_MIDDLE = Tile(128, 64, 2, 2, stages=4)
+_WIDE = (Tile(128, 256, 2, 4, stages=4, blocks=1), Tile(128, 128, 2, 2), _MIDDLE, *_SMALL)
+
 TILES: dict[Kind, tuple[Tile, ...]] = {
-    FLOAT32: (Tile(128, 128, 2, 4, stages=4, blocks=1), Tile(128, 64, 2, 2, stages=4), *_SMALL),
-    TF32: (
-        Tile(128, 256, 2, 4, stages=4, blocks=1),
-        Tile(128, 128, 2, 2),
-        Tile(128, 64, 2, 2, stages=4),
-        *_SMALL,
-    ),
-    HALF: (
-        Tile(128, 256, 2, 4, stages=4, blocks=1),
-        Tile(128, 128, 2, 2),
-        Tile(128, 64, 2, 2, stages=4),
-        *_SMALL,
-    ),
+    FLOAT32: (Tile(128, 128, 2, 4, stages=4, blocks=1), _MIDDLE, *_SMALL),
+    TF32: _WIDE,
+    HALF: _WIDE,
 }
 """Tiles to choose from. Large ones read less for each product; small ones give all multiprocessors something to do."""
 
@@ -60,21 +53,13 @@ MOST_PARTS = 64  # parts of the depth
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is cut.
+    """How a product is cut."""
 
-    Parameters
-    ----------
-    tile : of a block.
-    tiles_down, tiles_across : of the product.
-    parts : of the depth, each a block's; sums of several are added up by the last of them.
-    part_slabs : slabs of a part; the last one may have fewer.
-    """
-
-    tile: Tile
-    tiles_down: int
+    tile: Tile  # of a block
+    tiles_down: int  # of the product, as the next
     tiles_across: int
-    parts: int
-    part_slabs: int
+    parts: int  # of the depth, each a block's; sums of several are added up by the last of them
+    part_slabs: int  # slabs of a part; the last one may have fewer
 
     @property
     def tiles(self) -> int:
@@ -147,10 +132,7 @@ def _readable(matrix: Array, rounds: bool) -> Array:
 def defines(kind: Kind, tile: Tile, aligned: bool, half_rows: bool) -> dict[str, int | str]:
     """Return what a kernel is compiled with.
 
-    Parameters
-    ----------
-    aligned : all rows begin at multiples of 16 bytes.
-    half_rows : the product is of half precision, too.
+    `aligned`: all rows begin at multiples of 16 bytes. `half_rows`: the product is of half precision, too.
     """
     halves = {"INPUT": "half_bits", "OUTPUT": "half_bits" if half_rows else "float"}
     floats = {"INPUT": "float", "OUTPUT": "float"}

@@ -30,16 +30,10 @@ UNHIDDEN = 0.15
 
 @dataclass(frozen=True)
 class Tiling:
-    """The shape of a block's tile.
+    """The shape of a block's tile."""
 
-    Parameters
-    ----------
-    warps : of a block, down and across.
-    lanes : of a warp, likewise.
-    """
-
-    warps: tuple[int, int]
-    lanes: tuple[int, int] = (4, 8)
+    warps: tuple[int, int]  # of a block, down and across
+    lanes: tuple[int, int] = (4, 8)  # of a warp, likewise
 
     @property
     def rows(self) -> int:
@@ -96,18 +90,11 @@ MODEL = tiled(shared_tiled, TILINGS[0].rows, thread_tile=(EACH, EACH))
 
 @dataclass(frozen=True)
 class Cut:
-    """How a product is cut.
+    """How a product is cut."""
 
-    Parameters
-    ----------
-    tiling : of the product.
-    deep : tiles of terms that a part of the sums consists of; the last part's may be fewer.
-    parts : of the sums; more than one are added up by a second kernel.
-    """
-
-    tiling: Tiling
-    deep: int
-    parts: int
+    tiling: Tiling  # of the product
+    deep: int  # tiles of terms that a part of the sums consists of; the last part's may be fewer
+    parts: int  # of the sums; more than one are added up by a second kernel
 
 
 @cache

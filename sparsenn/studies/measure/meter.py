@@ -21,60 +21,37 @@ RUNS = 20
 
 @dataclass(frozen=True)
 class Measurement:
-    """One launch, measured.
+    """One launch, measured."""
 
-    Parameters
-    ----------
-    output : what it returned.
-    seconds : from its start to its result, without what is counted for statistics only.
-    kernel_seconds : spent in kernels of the operation itself; None where the device does not tell.
-    registers, shared_bytes : of the operation's kernel, a thread and a block; None where the device does not tell.
-    """
-
-    output: Any
-    seconds: float
-    kernel_seconds: float | None = None
-    registers: int | None = None
-    shared_bytes: int | None = None
+    output: Any  # what it returned
+    seconds: float  # from its start to its result, without what is counted for statistics only
+    kernel_seconds: float | None = None  # spent in kernels of the operation itself; None where the device does not tell
+    registers: int | None = None  # of a thread of the operation's kernel; None where the device does not tell
+    shared_bytes: int | None = None  # of a block, likewise
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What was measured: numbers found for one identity hold for another one that is equal.
+    """What was measured: numbers found for one identity hold for another one that is equal."""
 
-    Parameters
-    ----------
-    device : the hardware's own name, whatever its number in this machine.
-    driver : what stands between it and this program, with its version.
-    """
-
-    device: str
-    driver: str
+    device: str  # the hardware's own name, whatever its number in this machine
+    driver: str  # what stands between it and this program, with its version
 
 
 @dataclass(frozen=True)
 class Roofs:
-    """What bounds a kernel by what it moves through each memory and by what it multiplies: the roofs of a roofline.
+    """What bounds a kernel by what it moves through each memory and by what it multiplies: the roofs of a roofline."""
 
-    Parameters
-    ----------
-    copy_bandwidth : bytes per second, read plus written, of a copy far larger than the caches.
-    cache_bandwidth : bytes per second that all processors together read from the cache they share.
-    cache : that cache's name, such as L2.
-    cache_bytes : its size.
-    multiply_adds : multiply-adds per second by precision: `float32`, and where there are any `tf32` and `float16`. On a
-        host those of a large matrix product, the faster of NumPy's and this package's.
-    shared_bandwidth : bytes per second that all processors together read from shared memory; None where there is none.
-    processors : multiprocessors of a GPU, threads of a host.
-    """
-
-    copy_bandwidth: float
-    cache_bandwidth: float
-    cache: str
-    cache_bytes: int
+    copy_bandwidth: float  # bytes per second, read plus written, of a copy far larger than the caches
+    cache_bandwidth: float  # bytes per second that all processors together read from the cache they share
+    cache: str  # that cache's name, such as L2
+    cache_bytes: int  # its size
     multiply_adds: Mapping[str, float] = field(hash=False)
+    """Multiply-adds per second by precision: `float32`, and where there are any `tf32` and `float16`. On a host those
+    of a large matrix product, the faster of NumPy's and this package's."""
     shared_bandwidth: float | None = None
-    processors: int = 1
+    """Bytes per second that all processors together read from shared memory; None where there is none."""
+    processors: int = 1  # multiprocessors of a GPU, threads of a host
 
     def floor(self, bytes_moved: int, multiply_adds: int) -> float:
         """Return the seconds that no float32 kernel can go below: memory or arithmetic, whichever takes longer."""

@@ -21,20 +21,12 @@ VERSION = 2  # of its format
 
 @dataclass(frozen=True)
 class MeasuredRoofs:
-    """Roofs, and where they are from.
+    """Roofs, and where they are from."""
 
-    Parameters
-    ----------
-    roofs : the numbers.
-    identity : the device that they were measured on.
-    measured : whether that was just now; else they are from the cache folder.
-    notes : sentences on what did not go as it should, such as a damaged file.
-    """
-
-    roofs: Roofs
-    identity: Identity
-    measured: bool
-    notes: tuple[str, ...] = ()
+    roofs: Roofs  # the numbers
+    identity: Identity  # the device that they were measured on
+    measured: bool  # whether that was just now; else they are from the cache folder
+    notes: tuple[str, ...] = ()  # sentences on what did not go as it should, such as a damaged file
 
 
 def roofs_of(meter: Meter, anew: bool = False) -> MeasuredRoofs:

@@ -50,17 +50,8 @@ def packing_order(inputs: int, parts: int, turn: int) -> Array:
     """Return which inputs each of the threads of an output takes.
 
     Inputs are taken in pairs. The threads take turns of `turn` neighbouring pairs; those that do not fill a turn for
-    each are divided evenly. It is `pair_of` in the kernels.
-
-    Parameters
-    ----------
-    inputs : a multiple of 2 · `parts`.
-    parts : threads of an output.
-    turn : pairs.
-
-    Returns
-    -------
-    (pairs of a thread, parts, 2) int64, every input once.
+    each are divided evenly. It is `pair_of` in the kernels. `inputs` are a multiple of 2 · `parts`, the threads of an
+    output. Returns (pairs of a thread, parts, 2) int64, every input once.
     """
     count = inputs // (2 * parts)
     assert inputs == 2 * parts * count, "each thread gets equally many pairs"

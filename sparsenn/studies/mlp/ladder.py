@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -68,14 +68,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
 
 
 class NetworkStage:
-    """All layers at once, on all rows.
-
-    Parameters
-    ----------
-    backend : where the launches run.
-    layers : the network.
-    features : (rows, inputs) float32, on the host.
-    """
+    """All layers at once, on all rows: (rows, inputs) float32, on the host."""
 
     def __init__(self, backend: Backend, layers: Sequence[Linear], features: Array) -> None:
         self._backend = backend
@@ -112,14 +105,10 @@ def _placed(backend: Backend, layers: Sequence[Linear], features: Array) -> tupl
     return backend.prepare(layers), backend.place(features) if isinstance(backend, CUDABackend) else features
 
 
-def _stages(backend: Backend, layers: Sequence[Linear], features: Array) -> Iterator[NetworkStage]:
-    yield NetworkStage(backend, layers, features)
-
-
 LADDER = Ladder(
     "mlp",
     "network",
-    _stages,
+    lambda *problem: (NetworkStage(*problem),),
     rungs={
         "cuda": (
             *float32.KERNELS,

@@ -56,8 +56,6 @@ def _add_product(A: Array, B: Array, C: Array, row: int, first: int, last: int) 
 def forward(inputs: Array, weights: Array, bias: Array, kind: int, clip: np.float32, outputs: Array) -> None:
     """Compute outputs = activation(inputs · weights + bias).
 
-    Parameters
-    ----------
     inputs, weights, bias, outputs : float32, (rows, in), (in, out), (out,) and (rows, out), row-major.
     kind, clip : what `code` returns.
     """
@@ -79,8 +77,6 @@ def backward(
 ) -> None:
     """Take slopes through a layer and through the activation below it.
 
-    Parameters
-    ----------
     weights : float32 (in, out).
     slopes : by the layer's sums, by column: float32 (out, rows).
     values : the layer's inputs, which are the outputs of the activation below: float32 (rows, in).
@@ -115,8 +111,6 @@ def update(
 ) -> None:
     """Update a layer's parameters: v = momentum·v - rate·gradient, w = w + v.
 
-    Parameters
-    ----------
     values, slopes : the layer's inputs and the slopes by its sums, float32 (rows, in) and (rows, out).
     weights, weight_velocities : float32 (in, out), updated.
     bias, bias_velocities : float32 (out,), updated.

@@ -42,16 +42,10 @@ LOSS = 1e-3  # how far the loss may be off, of itself
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """What a launch leaves behind.
+    """What a launch leaves behind."""
 
-    Parameters
-    ----------
-    loss : as `Trainer.epoch` returned it.
-    trainer : which can be asked for its parameters, until its next epoch.
-    """
-
-    loss: float
-    trainer: Trainer
+    loss: float  # as `Trainer.epoch` returned it
+    trainer: Trainer  # which can be asked for its parameters, until its next epoch
 
 
 class TrainStage:

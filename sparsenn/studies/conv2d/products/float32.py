@@ -122,14 +122,9 @@ def term_matrix(weights: Array, filters: int) -> Array:
     Terms are in the order of the weights, or, if there are 8, 16, ... channels, so that 8 channels come together: first
     8 channels at one element of the filters, then the same channels at the next element, then the next channels.
 
-    Parameters
-    ----------
-    weights : (filters, channels, kernel height, kernel width), on the device.
-    filters : how many there are with those that are added; a multiple of a tile's rows.
-
-    Returns
-    -------
-    float32 on the device, (terms, filters), zero where there is nothing; the terms are a multiple of 8.
+    `weights` are (filters, channels, kernel height, kernel width), on the device; `filters` includes those that are
+    added, and is a multiple of a tile's rows. Returns float32 on the device, (terms, filters), zero where there is
+    nothing; the terms are a multiple of 8.
     """
     count, channels = weights.shape[:2]
     depth = weights.size // count
