@@ -20,16 +20,6 @@ from sparsenn.backends.registry import kernels, permitted_kernels
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 from sparsenn.runtime import jit
 
-__all__ = [
-    "DOUBLE_DEVICE",
-    "backend_elsewhere",
-    "backend_for",
-    "compile_seconds",
-    "gpus",
-    "select_backend",
-    "select_kernels",
-]
-
 
 def backend_for(device: str) -> Backend:
     """Return the backend for `auto`, `cpu`, `reference`, `cuda` (the first GPU) or `cuda:i`.

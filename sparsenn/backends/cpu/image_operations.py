@@ -207,10 +207,8 @@ def _mask_lanes(masks: Array, mask: int, arena: Array, to: int, count: int) -> N
 def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena: Array) -> None:
     """Compute a channel of a sum or product of two values."""
     lanes = _lanes(one, images)
-    begin, to = (
-        np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE]),
-        one[at.TARGET] + channel * one[at.TARGET_PLANE],
-    )
+    begin = np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE])
+    to = one[at.TARGET] + channel * one[at.TARGET_PLANE]
     other, target = np.uintp(one[at.OTHER] + channel * one[at.OTHER_PLANE]), np.uintp(to)
     if one[at.KIND] == at.ADD:
         for lane in range(np.uintp(lanes)):

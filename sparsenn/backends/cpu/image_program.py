@@ -27,17 +27,8 @@ from sparsenn.backends.cpu.image_packing import (
     reach_of,
 )
 from sparsenn.backends.cpu.processor import CACHE_BYTES
-from sparsenn.backends.sizes import FLOAT_BYTES
-from sparsenn.layers import (
-    Add,
-    AvgPool2d,
-    Concatenate,
-    Conv2d,
-    Flatten,
-    Identity,
-    MaxPool2d,
-    Multiply,
-)
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
+from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, Identity, MaxPool2d, Multiply
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,10 +229,8 @@ class Planner:
             writer.add_group(one, some)
             number = one.stop
         outputs = prod(self.shapes[-1])
-        widest = max(
-            [*(value.grid.laid(images).line for value in values), *(each.image[2] for each in self.operations)]
-        )
-        widest = -(-widest // LINE) * LINE
+        lines = (value.grid.laid(images).line for value in values)
+        widest = parts_of(max(*lines, *(each.image[2] for each in self.operations)), LINE) * LINE
         return Program(writer.packed(), images, size, widest, outputs, writer.work, writer.cut_filters)
 
 

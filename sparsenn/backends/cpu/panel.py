@@ -72,11 +72,8 @@ def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter:
 
     buffer : panels of `source` and `target` numbers, then counts of `most` rows for each slice of a layer.
     """
-    widths, live, rows = (
-        carray(pointer_of(job[WIDTHS]), 1, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-    )
+    widths = carray(pointer_of(job[WIDTHS]), 1, np.int64)
+    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
     a, b = buffer[:source], buffer[source : source + target]
     counts = buffer[source + target :].view(np.int32)
     pointers, targets, multipliers = by_rows

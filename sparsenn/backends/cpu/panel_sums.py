@@ -78,24 +78,15 @@ def _gather_layer(job: Array, lines: Array, layer: int, source: Array, target: A
     offsets, outputs = carray(pointer_of(job[OFFSETS]), 1, np.int64), carray(pointer_of(job[OUTPUTS]), 1, np.int32)
     values, biases = carray(pointer_of(job[VALUES]), 1, np.float32), carray(pointer_of(job[BIAS]), 1, np.float32)
     copies, blocks = carray(pointer_of(job[COPIES]), 1, np.int32), carray(pointer_of(job[BLOCKS]), 1, np.int64)[layer]
-    width, slot = (
-        carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1],
-        carray(pointer_of(job[STARTS]), 1, np.int64)[layer],
-    )
-    v, step = (
-        carray(pointer_of(job[VALUE_STARTS]), 1, np.int64)[layer],
-        carray(pointer_of(job[VALUE_STRIDES]), 1, np.int64)[layer],
-    )
-    kind, clip = (
-        carray(pointer_of(job[ACTIVATIONS]), 1, np.int64)[layer],
-        carray(pointer_of(job[CLIPS]), 1, np.float32)[layer],
-    )
+    width = carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1]
+    slot = carray(pointer_of(job[STARTS]), 1, np.int64)[layer]
+    v = carray(pointer_of(job[VALUE_STARTS]), 1, np.int64)[layer]
+    step = carray(pointer_of(job[VALUE_STRIDES]), 1, np.int64)[layer]
+    kind = carray(pointer_of(job[ACTIVATIONS]), 1, np.int64)[layer]
+    clip = carray(pointer_of(job[CLIPS]), 1, np.float32)[layer]
     is_range, low = kind in (RELU, IDENTITY), np.float32(0 if kind == RELU else -np.inf)
-    of_layer, groups, across = (
-        carray(pointer_of(job[FIRSTS]), 1, np.int64)[layer],
-        (width + GROUP - 1) // GROUP,
-        vectors * VECTOR,
-    )
+    of_layer = carray(pointer_of(job[FIRSTS]), 1, np.int64)[layer]
+    groups, across = (width + GROUP - 1) // GROUP, vectors * VECTOR
     begin, end = start * WINDOW // GROUP, min(groups, stop * WINDOW // GROUP)
     for lane in range(across):
         counts[lane] = 0

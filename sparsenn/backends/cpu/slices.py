@@ -268,11 +268,8 @@ def sum_slice(address: int, number: int) -> None:
     size = min(numbers[record + SLICE], outputs - begin)
     table = numbers[record + TABLE] + SLICE_FIELDS * number
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
-    how, masks, targets = (
-        numbers[record + HOW],
-        carray(pointer_of(job[3]), 1, np.uint16),
-        carray(pointer_of(job[4]), 1, np.uint16),
-    )
+    masks, targets = carray(pointer_of(job[3]), 1, np.uint16), carray(pointer_of(job[4]), 1, np.uint16)
+    how = numbers[record + HOW]
     if how == GATHERED:
         sums = np.empty(ABREAST, np.float32)
         for begun in range(0, size, ABREAST):

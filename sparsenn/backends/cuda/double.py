@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLeft, SparseProblem, SparseRows
+from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLeft, SparseRows
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -271,17 +271,6 @@ def _counted(layer: _Layer, values: Any) -> LayerCounts:
     return LayerCounts(SPARSE.name, rows, int(there.any(axis=1).sum()), nonzeros, rows * layer.edges)
 
 
-def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
-    return _Chain(stack)
-
-
-def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
-    for layer in stack:
-        with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
-            features = layer(features)
-    return features
-
-
 SPARSE = register(
     SparseKernel(
         name="cusparse",
@@ -291,7 +280,7 @@ SPARSE = register(
         auto=True,
         fuses=True,
         drops_rows=False,
-        prepare=_prepare,
+        prepare=lambda stack, problem: _Chain(stack),
         precision="float64",
     )
 )
@@ -300,7 +289,7 @@ DENSE = register(
         name="cublas",
         device=DEVICE,
         summary="cuBLAS's products in float64, one layer at a time",
-        launch=_launch_dense,
+        launch=lambda stack, features: _Chain(stack).run(features, False).features,
         needs=("a GPU",),
         auto=True,
         precision="float64",

@@ -1,7 +1,4 @@
-"""Products of two dense matrices on the host: the float64 reference of gemm, the plainest loop, and NumPy's product.
-
-A launch takes a of shape (rows, depth) and b of shape (depth, columns), and returns a new array (rows, columns).
-"""
+"""Products of two dense matrices on the host: the float64 reference of gemm, the plainest loop, and NumPy's product."""
 
 from __future__ import annotations
 

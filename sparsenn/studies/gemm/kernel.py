@@ -1,4 +1,9 @@
-"""What kernels of gemm have in common: their record, and how those on the GPU are described and launched."""
+"""What kernels of gemm have in common: their record, and how those on the GPU are described and launched.
+
+A launch takes matrices a and b, on a GPU CuPy arrays (rows, depth) and (depth, columns) of float32 in row-major order,
+and returns their product, a new array (rows, columns) of float32. There, it queues its work on the current stream and
+does not wait for it, but for the first one of a kernel, which compiles it.
+"""
 
 from __future__ import annotations
 

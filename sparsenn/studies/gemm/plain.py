@@ -1,9 +1,4 @@
-"""The rungs of gemm in ordinary float32 multiply-adds, and a library's product beside them.
-
-A launch takes matrices a and b, CuPy arrays (rows, depth) and (depth, columns) of float32 in row-major order, and
-returns their product, a new CuPy array (rows, columns) of float32. It queues its work on the current stream and does
-not wait for it.
-"""
+"""The rungs of gemm in ordinary float32 multiply-adds, and a library's product beside them."""
 
 from __future__ import annotations
 

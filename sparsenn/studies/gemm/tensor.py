@@ -1,9 +1,6 @@
 """The rungs of gemm that multiply on tensor cores.
 
-A launch takes matrices a and b, CuPy arrays (rows, depth) and (depth, columns) of float32 in row-major order, and
-returns their product, a new CuPy array (rows, columns) of float32. `tensor_half` takes matrices of float16 too,
-and then returns float16. A launch queues its work on the current stream and does not wait for it, but for the first one
-of a tile, which compiles a kernel.
+`tensor_half` takes matrices of float16 too, and then returns float16.
 
 What a number may be off by: `tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
 numbers count as zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, to which numbers

@@ -1,9 +1,7 @@
 """Convolutions by cuDNN, through NVIDIA's frontend in Python, where both are installed; and its kernel in float32.
 
-`conv_cudnn_float32` takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major
-order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. A launch
-queues its work on the current stream and does not wait for it, but for the first one of a layer and a number of images,
-for which cuDNN builds a plan. Products and sums are of float32. For the other precisions see `channels_last`.
+The first launch of `conv_cudnn_float32` for a layer and a number of images waits for cuDNN to build a plan. Products
+and sums are of float32. For the other precisions see `channels_last`.
 
 cuDNN convolves; bias and activation are a kernel of our own, because the library's ReLU may turn NaN into zero.
 """
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -167,9 +165,7 @@ def unfinished(layer: ConvLayer) -> ConvLayer:
 
     def made() -> ConvLayer:
         bias = cupy().zeros(layer.bias.shape, np.float32)
-        return ConvLayer(
-            layer.device, layer.geometry, layer.weights, bias, np.int32(IDENTITY), np.float32(np.inf), layer.source
-        )
+        return replace(layer, bias=bias, activation=np.int32(IDENTITY), clip=np.float32(np.inf))
 
     return cache_on_device(layer, "unfinished", made)
 

@@ -1,16 +1,11 @@
 """The kernel of conv2d that multiplies filters and pixels on tensor cores of any GPU, with any stride, in float32.
 
-A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. A launch queues its
-work on the current stream and does not wait for it, but for the first one of a layer, which compiles a kernel for its
-tile and lays the filters out. A launch gives the same bits every time.
-
-The precision of float32 is kept, infinities and NaN included, but denormal numbers count as zero.
+A launch gives the same bits every time. The precision of float32 is kept, infinities and NaN included, but denormal
+numbers count as zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -61,15 +56,9 @@ def kernel_defines(tile: Tile, activation: int) -> dict[str, int | str]:
     return tile.defines(FLOAT32) | {"ACTIVATION": ACTIVATIONS[activation]}
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    kernel: Any
-    plan: Plan
-    numbers: tuple[np.int32, ...]
-
-
 @cache
-def _prepared(geometry: Geometry, count: int, activation: int, device: int) -> _Prepared:
+def _prepared(geometry: Geometry, count: int, activation: int, device: int) -> tuple[Any, Plan, tuple[np.int32, ...]]:
+    """Return the kernel, the plan, and the kernel's last arguments."""
     machine = machine_of(device)
     refuse(fits(machine, geometry))
     made = plan(geometry, count, machine)
@@ -77,7 +66,7 @@ def _prepared(geometry: Geometry, count: int, activation: int, device: int) -> _
         held = machine.block_bytes >> 10
         raise UsageError(f"the device's {held} KiB of shared memory have no room for {geometry}")
     kernel = _PROGRAM.kernel("conv2d", **kernel_defines(made.tile, activation))
-    return _Prepared(kernel, made, made.numbers(geometry, count))
+    return kernel, made, made.numbers(geometry, count)
 
 
 def launch_implicit_float32(layer: ConvLayer, images: Array) -> Array:
@@ -87,20 +76,19 @@ def launch_implicit_float32(layer: ConvLayer, images: Array) -> Array:
     most = max(1, MOST_NUMBERS // (2 * geometry.output_height * geometry.output_width + 128 * geometry.output_height))
     for first in range(0, images.shape[0], most):
         some = images if images.shape[0] <= most else images[first : first + most]
-        ready = _prepared(geometry, some.shape[0], int(layer.activation), layer.device)
-        _launch(layer, ready, some, outputs if some is images else outputs[first : first + most])
+        _launch(layer, some, outputs if some is images else outputs[first : first + most])
     if not images.shape[0]:
         refuse(fits(machine_of(layer.device), geometry))
     return outputs
 
 
-def _launch(layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:
-    made = ready.plan
+def _launch(layer: ConvLayer, images: Array, outputs: Array) -> None:
+    kernel, made, numbers = _prepared(layer.geometry, images.shape[0], int(layer.activation), layer.device)
     filters = cache_on_device(layer, "implicit", lambda: from_host(arranged, layer.source.weights))
     partials = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
-    arguments = images, filters, layer.weights, layer.bias, outputs, *partials, layer.clip, *ready.numbers
+    arguments = images, filters, layer.weights, layer.bias, outputs, *partials, layer.clip, *numbers
     blocks, threads = made.tiles * made.parts, made.tile.threads
-    launch("conv2d", ready.kernel, (blocks,), (threads,), *arguments, shared_bytes=made.shared_bytes)
+    launch("conv2d", kernel, (blocks,), (threads,), *arguments, shared_bytes=made.shared_bytes)
 
 
 IMPLICIT_FLOAT32 = convolution(

@@ -1,9 +1,6 @@
 """The plain float32 kernel of conv2d that is meant to be fast: sums of several filters and pixels in registers.
 
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
-and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
-on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel. Denormal
-numbers count as zero.
+Denormal numbers count as zero.
 """
 
 from __future__ import annotations

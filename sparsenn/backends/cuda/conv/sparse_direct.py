@@ -1,9 +1,7 @@
 """The kernel of conv2d for pruned filters: no weight of zero is multiplied, and pixels come from shared memory.
 
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
-and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
-on the current stream and does not wait for it, but for the first launch of a layer and a power of two of images, which
-compiles a kernel for its tiling and lays the weights out. Outputs of finite images have the bits of `conv_unrolled`.
+The first launch of a layer and a power of two of images compiles a kernel for its tiling and lays the weights out.
+Outputs of finite images have the bits of `conv_unrolled`.
 """
 
 from __future__ import annotations

@@ -254,14 +254,7 @@ def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> 
     for number in np.argsort(np.where(useful, clocks, np.inf), kind="stable"):
         if not useful[number]:
             break
-        tiling = Tiling(
-            int(choices.pixels[number]),
-            int(choices.filters[number]),
-            int(choices.warps[number]),
-            int(choices.shares[number]),
-            int(chunk[number]),
-            int(choices.stages[number]),
-        )
+        tiling = Tiling(*(int(each[number]) for each in (*choices[:4], chunk, choices.stages)))
         if tiling not in seen:
             seen.add(tiling)
             yield tiling

@@ -41,8 +41,8 @@ def activation_define(layer: ConvLayer) -> int:
     return compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip)))
 
 
-def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> Array:
-    """Return an array for the outputs, (images, filters, output height, output width); refuse unfit images."""
+def outputs_shape(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> tuple[int, ...]:
+    """Return the shape of the outputs, (images, filters, output height, output width); refuse unfit images."""
     given = layer.geometry
     wanted = given.channels, given.height, given.width
     if images.ndim != 4 or images.shape[1:] != wanted:
@@ -52,8 +52,12 @@ def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.floa
     if images.dtype not in types or not images.flags.c_contiguous:
         names = " or ".join(np.dtype(kind).name for kind in types)
         raise UsageError(f"the images are {images.dtype}, strides {images.strides}; give {names} in row-major order")
-    shape = images.shape[0], given.filters, given.output_height, given.output_width
-    outputs: Array = cupy().empty(shape, images.dtype)
+    return images.shape[0], given.filters, given.output_height, given.output_width
+
+
+def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> Array:
+    """Return an array for the outputs; parameters and errors as those of `outputs_shape`."""
+    outputs: Array = cupy().empty(outputs_shape(layer, images, types), images.dtype)
     return outputs
 
 

@@ -1,9 +1,6 @@
 """The kernels of conv2d that multiply on tensor cores, made for few channels and many images.
 
-A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on
-the current stream and does not wait for it, but for the first launch of a layer, which compiles a kernel for its sizes
-and lays its weights out. `conv_tensor_half` takes images of float16 too, and then returns float16.
+`conv_tensor_half` takes images of float16 too, and then returns float16.
 
 What a number may be off by: `conv_tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
 numbers count as zero. `conv_tensor_tf32` rounds pixels and weights to 11 bits. So does `conv_tensor_half`, to which

@@ -1,9 +1,4 @@
-"""The kernel of conv2d that takes every convolution: one thread per output, loops over known windows unrolled.
-
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
-and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
-on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel.
-"""
+"""The kernel of conv2d that takes every convolution: one thread per output, loops over known windows unrolled."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """The kernels of conv2d that multiply filters and pixels by whole warpgroups, on compute capability 9.0.
 
-A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `conv_warpgroup_half`
-takes images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait
-for it, but for the first one of a layer, which compiles kernels and lays the filters out.
+`conv_warpgroup_half` takes images of float16 too, and then returns float16.
 
 What a number may be off by: `conv_warpgroup_float32` keeps float32's precision, infinities and NaN included, but
 denormal numbers count as zero. `conv_warpgroup_tf32` rounds pixels and weights to 11 bits. So does
@@ -13,9 +10,8 @@ launch gives the same bits every time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,8 +87,7 @@ def _pieces(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> int
 # ---- Launches ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
+class _Prepared(NamedTuple):
     lay_out: Any
     multiply: Any
     plan: Plan

@@ -1,9 +1,4 @@
-"""The first story's own rungs of conv2d in float32: from one thread per output to a product gathered on the way.
-
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
-and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
-on the current stream and does not wait for it, but for the first launch of a size, which may compile a kernel.
-"""
+"""The first story's own rungs of conv2d in float32: from one thread per output to a product gathered on the way."""
 
 from __future__ import annotations
 

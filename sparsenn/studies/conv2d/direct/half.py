@@ -1,9 +1,7 @@
 """The first story's rung whose arithmetic is half precision.
 
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 or float16 in
-row-major order, and returns the outputs, a new CuPy array (images, filters, output height, output width) of the same
-type. float32 images are first converted, by a kernel of its own. It queues its work on the current stream and does not
-wait for it, but for the first launch of a layer, which looks at its weights, and of a size, which compiles a kernel.
+A launch takes images of float32 or float16, and returns outputs of the same type. float32 images are first converted,
+by a kernel of its own. The first launch of a layer looks at its weights.
 
 What a number may be off by: products, and sums of up to `CHAIN` of them, are rounded to half precision, each time by up
 to 2⁻¹¹ of the sum so far; sums of those, bias and activation are float32. Pixels, and sums of `CHAIN` products, become

@@ -23,7 +23,7 @@ from sparsenn.backends.cuda.conv import register_tiled
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import new_outputs
+from sparsenn.backends.cuda.conv.specialised import new_outputs, outputs_shape
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.sizes import parts_of
@@ -172,15 +172,7 @@ def run_streamed(layer: ConvLayer, images: Array, pieces: int | None = None, out
 
 
 def _checked(layer: ConvLayer, images: Array, outputs: Array | None) -> Array:
-    given = layer.geometry
-    wanted = given.channels, given.height, given.width
-    if images.ndim != 4 or images.shape[1:] != wanted:
-        raise ShapeError(
-            f"the images have shape {images.shape}; the layer was uploaded for (images, {', '.join(map(str, wanted))})"
-        )
-    if images.dtype != np.float32 or not images.flags.c_contiguous:
-        raise UsageError(f"the images are {images.dtype}, strides {images.strides}; give float32 in row-major order")
-    shape = images.shape[0], given.filters, given.output_height, given.output_width
+    shape = outputs_shape(layer, images)
     if outputs is None:
         return np.empty(shape, np.float32)
     if outputs.shape != shape or outputs.dtype != np.float32 or not outputs.flags.c_contiguous:

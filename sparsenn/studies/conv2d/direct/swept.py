@@ -1,9 +1,5 @@
 """The first story's rung with numbers that can be varied: pixels and filters of a thread, shape of a block.
 
-A launch takes a convolution and images, a CuPy array (images, channels, height, width) of float32 in row-major order,
-and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
-on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel.
-
 `launch_swept` takes the parameters that are estimated to be best, `launch_with` those that it is given, and for the
 others the best by the estimate.
 """

@@ -2,11 +2,6 @@
 
 Filters are rows of the left matrix. The right one has a column for each pixel of the outputs, with the inputs under a
 filter there; all rungs but the library's look its elements up in the images.
-
-A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on
-the current stream and does not wait for it, but for the first launch of a layer, which compiles a kernel for its sizes
-and lays its weights out.
 """
 
 from __future__ import annotations
