@@ -38,7 +38,7 @@ def kernels(
     from sparsenn.report import kernel_table
     from sparsenn.runtime.jit import run_examples
     from sparsenn.studies.ladder import listing
-    from sparsenn.studies.measure import cache_reading  # noqa: F401  it brings an example, too
+    from sparsenn.studies.measure import meter  # noqa: F401  it brings an example, too
 
     listed = listing(operation)
     if compile_all:

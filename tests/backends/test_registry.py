@@ -4,7 +4,7 @@ import pytest
 
 from sparsenn import backends
 from sparsenn.backends.cuda import tensor_tiles
-from sparsenn.backends.cuda.conv import tensor_image
+from sparsenn.backends.cuda.conv import tensor_plan
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU, LEAST_CAPABILITY
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.registry import register
@@ -72,7 +72,7 @@ def test_float32_on_tensor_cores_is_three_products_in_tf32():
     found = {entry.name: entry.tf32_products for entry in entries}
     assert found == {name: SPLIT_PRODUCTS if name in split else 0 for name in found}
     assert split <= set(found)
-    assert tensor_tiles.FLOAT32.products == tensor_image.FLOAT32.passes == SPLIT_PRODUCTS
+    assert tensor_tiles.FLOAT32.products == tensor_plan.FLOAT32.passes == SPLIT_PRODUCTS
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.conv import (
     warpgroup,
 )
 from sparsenn.backends.cuda.conv.cudnn import NUMBERS
-from sparsenn.backends.cuda.conv.implicit_plan import TILES
+from sparsenn.backends.cuda.conv.implicit import TILES
 from sparsenn.backends.cuda.conv.sparse_plan import MOST_SUMS, Tiling, places_of
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, LAYING_OUT

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cuda_builds import declare
 
 from sparsenn.backends.cuda.conv import Geometry
-from sparsenn.backends.cuda.conv.specialised import sizes
+from sparsenn.backends.cuda.conv.kernel import sizes
 from sparsenn.studies.conv2d.direct import float32, half, swept
 from sparsenn.studies.conv2d.direct.filters import CACHED_WEIGHTS
 from sparsenn.studies.conv2d.products import float32 as products

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.backends.cpu.activation import unknown_activation
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
-from sparsenn.backends.cpu.image_taps import work_of
+from sparsenn.backends.cpu.image_packing import work_of
 from sparsenn.backends.cpu.processor import PANELS
 from sparsenn.backends.kernel_records import ConvolutionKernel, Shapes
 from sparsenn.backends.machine import Machine

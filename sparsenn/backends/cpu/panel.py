@@ -22,9 +22,21 @@ from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.packed import blocks_of
-from sparsenn.backends.cpu.panel_layers import SLICE_WORK, SLICES_OF_THREAD, WEIGHT_BYTES, enter_rows, run_layers
-from sparsenn.backends.cpu.panel_slices import lanes_across
-from sparsenn.backends.cpu.panel_sums import ACTIVATIONS, BIAS, CLIPS, COPIES, STARTS, WIDTHS, finish_line
+from sparsenn.backends.cpu.panel_layers import (
+    ACTIVATIONS,
+    BIAS,
+    CLIPS,
+    COPIES,
+    SLICE_WORK,
+    SLICES_OF_THREAD,
+    STARTS,
+    WEIGHT_BYTES,
+    WIDTHS,
+    enter_rows,
+    finish_line,
+    lanes_across,
+    run_layers,
+)
 from sparsenn.backends.cpu.processor import CACHE_BYTES, PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.rows import distinct_rows

@@ -17,9 +17,8 @@ import numpy as np
 from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
-from sparsenn.backends.cpu.expanding import MOST_ROWS
-from sparsenn.backends.cpu.gathering import can_gather
 from sparsenn.backends.cpu.processor import shared_seconds
+from sparsenn.backends.cpu.row_sums import MOST_ROWS, can_gather
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads, run_slices
 from sparsenn.backends.cpu.slices import (
     COPIES,

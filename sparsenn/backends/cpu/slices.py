@@ -3,7 +3,7 @@
 A slice is computed from the row's inputs that are not zero, ascending. Where few of a slice's weights are stored, each
 input is scattered through its own. Where more are, the sums of `WIDTH` outputs stay in registers: for each input, a
 mask says which outputs have a weight, and these weights are expanded along the vector lanes as they are loaded. Or, if
-asked for, all inputs are gathered, also those that are zero (`gathering`).
+asked for, all inputs are gathered, also those that are zero (`row_sums`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,19 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.expanding import LANES, MOST_ROWS, VECTORS, WIDTH, expand_one, expand_three, expand_two
-from sparsenn.backends.cpu.gathering import ABREAST, can_gather, gather_abreast, sort_by_steps
+from sparsenn.backends.cpu.row_sums import (
+    ABREAST,
+    LANES,
+    MOST_ROWS,
+    VECTORS,
+    WIDTH,
+    can_gather,
+    expand_one,
+    expand_three,
+    expand_two,
+    gather_abreast,
+    sort_by_steps,
+)
 from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr

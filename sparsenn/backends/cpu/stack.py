@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.packed import pack
-from sparsenn.backends.cpu.panel_slices import job_of
+from sparsenn.backends.cpu.panel_layers import job_of
 from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only

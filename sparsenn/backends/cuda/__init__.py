@@ -11,12 +11,11 @@ import numpy as np
 
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.cuda import images, training
-from sparsenn.backends.cuda.absent import AbsentCUDABackend
+from sparsenn.backends.cuda.absent import AbsentCUDABackend, prepared_bytes
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
-from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use

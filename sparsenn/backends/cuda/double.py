@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -289,7 +289,7 @@ DENSE = register(
         name="cublas",
         device=DEVICE,
         summary="cuBLAS's products in float64, one layer at a time",
-        launch=lambda stack, features: _Chain(stack).run(features, False).features,
+        launch=lambda stack, features: cast(Array, _Chain(stack).run(features, False).features),
         needs=("a GPU",),
         auto=True,
         precision="float64",

@@ -12,8 +12,7 @@ from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.conv import channels_last, cudnn, implicit, sparse_direct, tensor, warpgroup
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.layer import geometry_of
+from sparsenn.backends.cuda.conv.geometry import Geometry, geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
 from sparsenn.backends.cuda.conv.unrolled import UNROLLED
 from sparsenn.backends.oracle.images import REFERENCE, convolve

@@ -13,11 +13,11 @@ from image_strategies import convolutions, pools
 from oracle import activated
 
 from sparsenn import Session
-from sparsenn.backends.cpu import image_graph, image_packing, image_program, image_taps
+from sparsenn.backends.cpu import image_graph, image_packing, image_program
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_operations import run_operations
+from sparsenn.backends.cpu.image_packing import shared_taps
 from sparsenn.backends.cpu.image_program import Planner
-from sparsenn.backends.cpu.image_taps import shared_taps
 from sparsenn.errors import ShapeError
 from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, Identity, MaxPool2d, Multiply, ReLU, Tanh
 from sparsenn.network import Network, Node
@@ -228,8 +228,8 @@ def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
     images = rng.normal(size=(3, 70, 13, 13)).astype(np.float32)
     found = {}
     for most in (1, 1 << 30):
-        monkeypatch.setattr(image_taps, "CUT_TAPS", most)
-        monkeypatch.setattr(image_taps, "CUT_BYTES", most)
+        monkeypatch.setattr(image_packing, "CUT_TAPS", most)
+        monkeypatch.setattr(image_packing, "CUT_BYTES", most)
         network = Network(nodes, image=(70, 13, 13))
         program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
         cuts = program.packed.operations[:, image_packing.CUTS]
@@ -242,7 +242,7 @@ def test_threads_share_the_filters_of_a_few_lanes_whose_channels_are_cut(rng, mo
     """Each cut pairs filters anew, and the thread that begins a sum ends it."""
     layer = Conv2d(pruned(rng, (600, 40, 3, 3), 0.2), 0.1, ReLU(), padding=1)
     images = rng.normal(size=(1, 40, 5, 5)).astype(np.float32)
-    for module, name in ((image_taps, "CUT_TAPS"), (image_taps, "CUT_BYTES"), (image_graph, "THREAD_WORK")):
+    for module, name in ((image_packing, "CUT_TAPS"), (image_packing, "CUT_BYTES"), (image_graph, "THREAD_WORK")):
         monkeypatch.setattr(module, name, 1)
     monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
     found = []

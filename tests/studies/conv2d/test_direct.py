@@ -12,7 +12,7 @@ from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d
 from sparsenn.studies.conv2d.direct import float32, half, streamed, swept
-from sparsenn.studies.conv2d.direct.convert import to_half
+from sparsenn.studies.conv2d.direct.half import to_half
 
 LAYERS = Geometry(1, 86, 86, 4, (7, 7)), Geometry(4, 40, 40, 16, (7, 7))
 GENERAL = Geometry(6, 9, 11, 10, (3, 4), (2, 1), (1, 2), (1, 2), 2)

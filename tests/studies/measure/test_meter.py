@@ -5,7 +5,8 @@ import time
 import pytest
 
 from sparsenn.backends import backend_for
-from sparsenn.studies.measure import cache_reading, meter_for
+from sparsenn.studies.measure import meter as meters
+from sparsenn.studies.measure import meter_for
 from sparsenn.studies.measure.meter import HostMeter
 
 
@@ -32,7 +33,7 @@ def test_roofs_are_plausible_for_any_machine():
     assert found.shared_bandwidth is None
     assert found.processors >= 1
     assert found.cache in {"L1", "L2", "L3", "L4"}
-    assert found.cache_bytes == cache_reading.cache_bytes() >= 1 << 14
+    assert found.cache_bytes == meters.cache_bytes() >= 1 << 14
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_roofs_are_plausible_for_any_machine():
         ({"index0": ("1", "48K"), "index1": ("2", "512K")}, (2, 512 << 10)),
         ({"index0": ("1", "32768"), "index1": ("2", "a lot"), "index2": ("3", "0K")}, (1, 32768)),
         ({"index0": ("1", "32K"), "index1": ("?", "1G")}, (1, 32 << 10)),
-        ({}, cache_reading.UNTOLD),
+        ({}, meters.UNTOLD),
     ],
 )
 def test_the_largest_cache_is_what_the_system_tells(tmp_path, monkeypatch, caches, expected):
@@ -51,5 +52,5 @@ def test_the_largest_cache_is_what_the_system_tells(tmp_path, monkeypatch, cache
         for file, text in zip(("level", "size"), texts, strict=True):
             (tmp_path / name / file).write_text(f"{text}\n")
     (tmp_path / "index9").mkdir()  # tells nothing
-    monkeypatch.setattr(cache_reading, "CACHES", tmp_path)
-    assert (cache_reading.cache_level(), cache_reading.cache_bytes()) == expected
+    monkeypatch.setattr(meters, "CACHES", tmp_path)
+    assert (meters.cache_level(), meters.cache_bytes()) == expected

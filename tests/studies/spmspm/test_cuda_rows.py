@@ -7,7 +7,7 @@ from strategies import csc_matrices, csr_matrices
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import CSC, CSR, from_dense
-from sparsenn.studies.spmspm.cuda_rows import as_csr, csc_to_csr
+from sparsenn.studies.spmspm.cuda import as_csr, csc_to_csr
 
 pytestmark = pytest.mark.gpu
 

@@ -11,8 +11,7 @@ from sparsenn.backends.cuda.conv import (
     unrolled,
     warpgroup,
 )
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, upload_conv
 from sparsenn.backends.registry import register
 
 __all__ = ["ConvLayer", "Geometry", "upload_conv"]

@@ -24,10 +24,8 @@ import numpy as np
 
 from sparsenn.backends.cuda import images as image_layers
 from sparsenn.backends.cuda.conv.cudnn import NUMBERS, finish, plan_of, unfinished, why_no_library
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import activation_define, check_half_range, convolution, new_outputs, refuse
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
 from sparsenn.backends.cuda.runtime.activation import activation_number
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of

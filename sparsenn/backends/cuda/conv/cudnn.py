@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import new_outputs, refuse
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution, new_outputs, refuse
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of

@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS, busy_share
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry
+from sparsenn.backends.cuda.conv.kernel import activation_define, convolution, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised

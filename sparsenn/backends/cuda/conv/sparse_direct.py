@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, smallest, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, ConvLayer, Geometry, smallest, why_too_large
+from sparsenn.backends.cuda.conv.kernel import activation_define, convolution, new_outputs, refuse
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Places, Tiling, places_of, smallest_tiling, tilings
-from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse
 from sparsenn.backends.cuda.conv.warpgroup_plan import divisor
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host

@@ -15,12 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import Fits, convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
-from sparsenn.backends.cuda.conv.tensor_plan import Plan, fits_any_precision, fits_float32, plan
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry
+from sparsenn.backends.cuda.conv.kernel import (
+    Fits,
+    activation_define,
+    check_half_range,
+    convolution,
+    new_outputs,
+    refuse,
+)
+from sparsenn.backends.cuda.conv.tensor_plan import (
+    FLOAT32,
+    HALF,
+    HALF_ROWS,
+    TF32,
+    Kind,
+    Plan,
+    fits_any_precision,
+    fits_float32,
+    plan,
+    weight_image,
+)
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import activation_define, grid_of, new_outputs, sizes
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import activation_define, convolution, everywhere, grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.prior import Prior

@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, ConvLayer, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, check_half_range, convolution, new_outputs, refuse
 from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of

@@ -1,7 +1,8 @@
-"""CuPy, which only this module imports, on first use; and what a GPU that is here offers."""
+"""CuPy, which only this module imports, on first use; CUDA's driver; and what a GPU that is here offers."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import warnings
@@ -12,6 +13,13 @@ from typing import Any
 
 from sparsenn.backends.machine import MACHINES, SUSTAINED, Machine
 from sparsenn.runtime.storage.folder import cupy_folder
+
+
+@cache
+def driver() -> Any:
+    """Load the library of the driver; OSError without one."""
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
 
 _imported: Any = None  # CuPy, once it has been imported in full
 

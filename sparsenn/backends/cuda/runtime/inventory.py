@@ -6,8 +6,7 @@ import ctypes
 from importlib.metadata import distributions
 from typing import Any
 
-from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.driver import driver
+from sparsenn.backends.cuda.runtime.device import cupy, driver
 from sparsenn.errors import DeviceError
 
 _NAME_BYTES = 256

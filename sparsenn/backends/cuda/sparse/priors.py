@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior

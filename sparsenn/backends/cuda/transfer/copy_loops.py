@@ -14,7 +14,7 @@ import numba
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sparsenn.backends.cuda.runtime.driver import driver as cuda_driver
+from sparsenn.backends.cuda.runtime.device import driver as cuda_driver
 from sparsenn.runtime.jit import compiled, example
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import Defines, activation_define
+from sparsenn.backends.cuda.conv.geometry import ConvLayer
+from sparsenn.backends.cuda.conv.kernel import Defines, activation_define
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import Program, rehearses

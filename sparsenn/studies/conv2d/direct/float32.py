@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import (
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import (
     activation_define,
+    convolution,
+    everywhere,
     grid_of,
     new_outputs,
     refuse,

@@ -15,23 +15,55 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import check_half_range, grid_of, new_outputs, refuse, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry
+from sparsenn.backends.cuda.conv.kernel import (
+    check_half_range,
+    convolution,
+    everywhere,
+    grid_of,
+    new_outputs,
+    refuse,
+    sizes,
+    why_not_plain,
+)
 from sparsenn.backends.cuda.conv.unrolled import tile_of
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
-from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.loader import program, specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.sizes import parts_of
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.studies.conv2d.direct.convert import to_half
 from sparsenn.studies.conv2d.direct.filters import launch_filters
+
+THREADS = 256  # of a block
+NUMBERS = 8  # that a thread takes at a time
+MOST_BLOCKS = 1 << 16  # they loop over what is left
+ALIGNMENT = 16  # bytes
+
+_CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,))
+
+
+def to_half(array: Array) -> Array:
+    """Return a float32 device array's numbers as float16, rounded to nearest; 65,520 and above become infinite.
+
+    `array`: of any shape, contiguous.
+    """
+    if array.dtype != np.float32 or not array.flags.c_contiguous:
+        raise UsageError(
+            f"an array of {array.dtype}, strides {array.strides}, cannot be converted; give float32 in row-major order"
+        )
+    pointer: Any = array.data
+    if pointer.ptr % ALIGNMENT:
+        array = array.copy()
+    converted: Array = cupy().empty(array.shape, np.float16)
+    blocks = min(-(-array.size // (NUMBERS * THREADS)), MOST_BLOCKS)
+    launch("conv2d", _CONVERT.kernel("to_float16"), (blocks,), (THREADS,), np.int64(array.size), array, converted)
+    return converted
+
 
 CHAIN = 14
 """Products that are added up in half precision: two rows of a 7 x 7 window, off by up to 14 · 2⁻¹¹ of their sizes."""
-
-THREADS = 256  # of a block
 
 SOURCE = "studies/conv2d/direct/kernels/05_half.cu"
 

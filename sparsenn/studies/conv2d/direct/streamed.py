@@ -20,10 +20,8 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv import register_tiled
-from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import new_outputs, outputs_shape
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import convolution, everywhere, new_outputs, outputs_shape
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.sizes import parts_of

@@ -10,10 +10,17 @@ import itertools
 from collections.abc import Mapping
 from functools import cache, partial
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import Launch, convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, refuse, sizes, why_not_plain
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry
+from sparsenn.backends.cuda.conv.kernel import (
+    Launch,
+    convolution,
+    everywhere,
+    grid_of,
+    new_outputs,
+    refuse,
+    sizes,
+    why_not_plain,
+)
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array

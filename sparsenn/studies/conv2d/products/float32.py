@@ -11,10 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
-from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes
+from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.kernel import activation_define, convolution, everywhere, new_outputs, refuse, sizes
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, specialised

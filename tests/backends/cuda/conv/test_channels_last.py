@@ -7,7 +7,7 @@ from convolutions import assert_near_conv2d, options_of
 from sparsenn import Add, Concatenate, Flatten, Linear, Network, Node, Session
 from sparsenn.backends.cuda.conv import Geometry, channels_last, cudnn
 from sparsenn.backends.cuda.conv.channels_last import CUDNN_FLOAT16, CUDNN_TF32, fits, lanes_of
-from sparsenn.backends.cuda.conv.layer import upload_conv
+from sparsenn.backends.cuda.conv.geometry import upload_conv
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.kernel_records import ImageStack
 from sparsenn.backends.machine import H200

@@ -7,7 +7,7 @@ from emulation import emulated
 
 from sparsenn.backends.cuda.conv import Geometry, depthwise, unrolled
 from sparsenn.backends.cuda.conv.depthwise import SOURCE, fits, launch_depthwise, shape_defines
-from sparsenn.backends.cuda.conv.layer import upload_conv
+from sparsenn.backends.cuda.conv.geometry import upload_conv
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.sizes import parts_of

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, implicit, sparse_direct
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, smallest
-from sparsenn.backends.cuda.conv.implicit import SOURCE, fits, kernel_defines, launch_implicit_float32
-from sparsenn.backends.cuda.conv.implicit_plan import _cut, _plans, arranged, band_of, plan
+from sparsenn.backends.cuda.conv.implicit import (
+    SOURCE,
+    _cut,
+    _plans,
+    arranged,
+    band_of,
+    fits,
+    kernel_defines,
+    launch_implicit_float32,
+    plan,
+)
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, Tile

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sparsenn import Network, Session
 from sparsenn.backends import automatic, kernel_named
 from sparsenn.backends.cuda.conv import Geometry, sparse_direct, unrolled
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
-from sparsenn.backends.cuda.conv.layer import with_sum
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, with_sum
 from sparsenn.backends.cuda.conv.sparse_direct import (
     SOURCE,
     blocks_of,

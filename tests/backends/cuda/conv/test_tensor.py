@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
 from sparsenn.backends.cuda.conv.geometry import smallest
 from sparsenn.backends.cuda.conv.tensor import TENSOR_FLOAT32, TENSOR_HALF, TENSOR_TF32, copied_at_once
-from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32
-from sparsenn.backends.cuda.conv.tensor_plan import fits_any_precision, fits_float32, plan
+from sparsenn.backends.cuda.conv.tensor_plan import (
+    FLOAT32,
+    HALF,
+    HALF_ROWS,
+    TF32,
+    fits_any_precision,
+    fits_float32,
+    plan,
+)
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.machine import H200, MACHINES, RTX_4090
 from sparsenn.errors import UsageError

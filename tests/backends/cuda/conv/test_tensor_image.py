@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry
-from sparsenn.backends.cuda.conv.tensor_image import (
+from sparsenn.backends.cuda.conv.tensor_plan import (
     FLOAT32,
     HALF,
     HALF_ROWS,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sparse_emulation import emulated_kernel
 from strategies import seeds
 
-from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
+from sparsenn.backends.cuda.sparse.chunks.tiling import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import THREADS, TURNED_COLUMNS
 
 LOWEST_EXPONENT, SCALED_EXPONENT = -96, 15

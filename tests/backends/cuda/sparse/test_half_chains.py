@@ -12,7 +12,7 @@ from sparsenn import Session
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
 from sparsenn.backends.cuda.sparse.chunks import tiling
-from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.tiling import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of
 from sparsenn.backends.cuda.sparse.queued_chain import prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload

@@ -17,8 +17,7 @@ from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_all_on_device
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, TEAM_BLOCK
-from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings
+from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, TEAM_BLOCK, in_slices, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.priors import chunks_seconds
 from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain, chain_kernel

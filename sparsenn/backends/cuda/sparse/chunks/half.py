@@ -17,8 +17,8 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
+from sparsenn.backends.cuda.sparse.chunks.tiling import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
 from sparsenn.backends.cuda.sparse.half_chain import LAST, LAST_AS_HALVES, HalfChain, bound_of
 from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds

@@ -13,20 +13,20 @@ from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, L2_BYTES
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.precision import scaled_weights
-from sparsenn.backends.cuda.sparse.chunks.blocks import (
+from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
+from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
+from sparsenn.backends.cuda.sparse.chunks.tiling import (
     BLOCKS,
     MOST_STAGES,
     TEAM_BLOCK,
     BlockShape,
+    Tiling,
     header_words,
     record_bytes,
     room,
     stage_bytes,
     unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
-from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of

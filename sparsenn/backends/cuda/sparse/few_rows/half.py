@@ -10,12 +10,10 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.early_launch import EARLY_CAPABILITY
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.cuda.runtime.recorder import EARLY_CAPABILITY, launch
 from sparsenn.backends.cuda.sparse.few_rows.chain import too_wide
-from sparsenn.backends.cuda.sparse.few_rows.packed import CLASSES, PackedWeights, pack_weights
-from sparsenn.backends.cuda.sparse.few_rows.weights import on_device
+from sparsenn.backends.cuda.sparse.few_rows.weights import CLASSES, PackedWeights, on_device, pack_weights
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
 from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain, chain_kernel
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer

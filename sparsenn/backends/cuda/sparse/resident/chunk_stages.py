@@ -15,8 +15,15 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import to_device
-from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, TEAM_BLOCK, BlockShape, room
-from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
+from sparsenn.backends.cuda.sparse.chunks.tiling import (
+    COUNTING_BLOCKS,
+    MOST_STAGES,
+    TEAM_BLOCK,
+    BlockShape,
+    Tiling,
+    room,
+    stage_tilings,
+)
 from sparsenn.backends.cuda.sparse.chunks.weights import ARRAYS, ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave

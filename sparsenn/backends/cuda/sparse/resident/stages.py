@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
-from sparsenn.backends.cuda.sparse.chunks.tiling import ROUNDS
+from sparsenn.backends.cuda.sparse.chunks.tiling import ROUNDS, BlockShape
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 

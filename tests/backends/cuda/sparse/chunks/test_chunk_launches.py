@@ -12,7 +12,7 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
 from sparsenn.backends import SparseProblem
-from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
+from sparsenn.backends.cuda.sparse.chunks.tiling import TILE_ROWS
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh

@@ -5,15 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.sparse.chunks import tiling
-from sparsenn.backends.cuda.sparse.chunks.blocks import (
+from sparsenn.backends.cuda.sparse.chunks.tiling import (
     BLOCKS,
     COUNTING_BLOCKS,
     HALF_BLOCKS,
     TEAM_BLOCK,
     TILE_ROWS,
+    in_slices,
     room,
+    shared_tilings,
+    stage_tilings,
 )
-from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings, stage_tilings
 from sparsenn.backends.machine import A100, H200, RTX_4090
 
 layer_shapes = st.tuples(st.integers(0, 20_000), st.integers(0, 20_000), st.floats(0, 1)).map(

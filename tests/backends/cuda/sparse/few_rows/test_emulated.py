@@ -9,8 +9,7 @@ from sparsenn import Network, infer
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.sparse.few_rows import chain
 from sparsenn.backends.cuda.sparse.few_rows.half import BETWEEN, FLOATS, HALVES
-from sparsenn.backends.cuda.sparse.few_rows.packed import pack_weights
-from sparsenn.backends.cuda.sparse.few_rows.weights import slice_weights
+from sparsenn.backends.cuda.sparse.few_rows.weights import pack_weights, slice_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.layers import ReLU
 

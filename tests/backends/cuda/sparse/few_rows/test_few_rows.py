@@ -9,7 +9,7 @@ from sparse_layers import sparse_layer
 from sparsenn import Network, Session, infer
 from sparsenn.backends.cuda.sparse.few_rows import chain as few_rows
 from sparsenn.backends.cuda.sparse.few_rows.chain import shape_for
-from sparsenn.backends.cuda.sparse.few_rows.packed import RUN, pack_weights
+from sparsenn.backends.cuda.sparse.few_rows.weights import RUN, pack_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import A100, H200, WARP
 from sparsenn.errors import NumericError

@@ -11,8 +11,7 @@ from sparse_layers import sparse_layer
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.conversion import index_type
-from sparsenn.backends.cuda.sparse.resident.call import Call
-from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
+from sparsenn.backends.cuda.sparse.resident.chain import _STAGE, Call
 from sparsenn.backends.cuda.sparse.resident.counted import (
     STATIC_BYTES,
     block_threads,
