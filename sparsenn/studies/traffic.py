@@ -14,7 +14,7 @@ The field `traffic` of a kernel of `conv2d` or `gemm` is such a `Model`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
@@ -69,13 +69,11 @@ def naive(geometry: Geometry, images: int, element_bytes: int = 4) -> Traffic:
     P = output height x output width and C = channels / groups, a pass reads images * C * height * width numbers of
     images and C * kernel of weights, and writes images * P.
     """
-    least = compulsory(geometry, images, element_bytes)
     read = images * _image(geometry) // geometry.groups
     passing = read + geometry.depth + images * _pixels(geometry)
-    return Traffic(
-        "naive",
-        least.compulsory,
-        least.multiply_adds,
+    return replace(
+        compulsory(geometry, images, element_bytes),
+        model="naive",
         loaded=element_bytes * geometry.filters * passing,
         between=element_bytes * passing,
     )
@@ -89,11 +87,9 @@ def coalesced(geometry: Geometry, images: int, element_bytes: int = 4, block: in
     """
     filters = min(geometry.filters, block or geometry.filters)
     blocks = images * _pixels(geometry) * -(-geometry.filters // filters)
-    least = compulsory(geometry, images, element_bytes)
-    return Traffic(
-        "coalesced",
-        least.compulsory,
-        least.multiply_adds,
+    return replace(
+        compulsory(geometry, images, element_bytes),
+        model="coalesced",
         loaded=element_bytes * blocks * (geometry.depth + filters * geometry.depth + filters),
         between=element_bytes * (geometry.filters + 1) * geometry.depth,
         blocks=blocks,
@@ -113,11 +109,9 @@ def block_tiled(
     large as L1 is read 1 + x times, as in the study. Edges are counted as whole tiles, but no larger than the image.
     """
     weights, window, outputs, blocks = _tile(geometry, images, element_bytes, tile)
-    least = compulsory(geometry, images, element_bytes)
-    return Traffic(
-        "block_tiled",
-        least.compulsory,
-        least.multiply_adds,
+    return replace(
+        compulsory(geometry, images, element_bytes),
+        model="block_tiled",
         loaded=round(blocks * (weights + outputs + window * (1 + window / l1_bytes))),
         between=element_bytes * geometry.filters * geometry.depth + window,
         blocks=blocks,
@@ -141,10 +135,9 @@ def shared_tiled(
     weights, window, outputs, blocks = _tile(geometry, images, element_bytes, tile)
     least = compulsory(geometry, images, element_bytes)
     filters, pixels = thread_tile
-    return Traffic(
-        "shared_tiled",
-        least.compulsory,
-        least.multiply_adds,
+    return replace(
+        least,
+        model="shared_tiled",
         loaded=blocks * (weights + outputs + window),
         between=element_bytes * geometry.filters * geometry.depth + window,
         shared=round(element_bytes * least.multiply_adds * (1 / pixels + 1 / filters)),

@@ -14,7 +14,7 @@ from numba.core import cgutils, types
 from numba.core.types.containers import UniTuple
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import VECTOR, atomic, element_place, multiplied, spread, vector_place
+from sparsenn.backends.cpu.tiles import VECTOR, atomic, element_place, multiplied, number, spread, vector_place
 
 SHARING = 4
 """Filters that walk their taps together."""
@@ -37,9 +37,6 @@ class _Tile:
         self._kinds = dict(zip(names, signature.args, strict=True))
         self._values = dict(zip(names, arguments, strict=True))
 
-    def number(self, value: int) -> Any:
-        return ir.Constant(ir.IntType(64), value)
-
     def unpacked(self, name: str) -> Sequence[Any]:
         items: Sequence[Any] = cgutils.unpack_tuple(self._builder, self._values[name])
         return items
@@ -52,8 +49,8 @@ class _Tile:
         return vector_place(self._context, self._builder, self._kinds[name], self._values[name], index)
 
     def flag(self, bit: int) -> Any:
-        found = self._builder.and_(self._values["flags"], self.number(bit))
-        return self._builder.icmp_signed("!=", found, self.number(0))
+        found = self._builder.and_(self._values["flags"], number(bit))
+        return self._builder.icmp_signed("!=", found, number(0))
 
     def begin(self, filters: int, vectors: int) -> list[list[Any]]:
         """Return the sums, which begin with the biases, or as the taps of other channels left them."""
@@ -73,13 +70,13 @@ class _Tile:
         """Yield the places of partial sums."""
         for first in self.unpacked("partial")[:filters]:
             for j in range(vectors):
-                yield self.vector_at("sums", self._builder.add(first, self.number(j * VECTOR)))
+                yield self.vector_at("sums", self._builder.add(first, number(j * VECTOR)))
 
     def pixels(self, tap: Any, vectors: int) -> list[Any]:
         """Return places of the pixels that a tap meets."""
         shift = self._builder.sext(self.scalar("shifts", tap), ir.IntType(64))
         base = self._builder.add(self._values["at"], shift)
-        return [self.vector_at("arena", self._builder.add(base, self.number(j * VECTOR))) for j in range(vectors)]
+        return [self.vector_at("arena", self._builder.add(base, number(j * VECTOR))) for j in range(vectors)]
 
     def multiply(self, row: Sequence[Any], pixels: Sequence[Any], weight: Any) -> None:
         """Add products with a weight to a filter's sums."""
@@ -110,7 +107,7 @@ class _Tile:
         """Add the residual, apply a clip, leave padding zero, and store, each where the flags say so."""
         builder = self._builder
         places = [
-            (total, builder.add(out, self.number(j * VECTOR)), j)
+            (total, builder.add(out, number(j * VECTOR)), j)
             for out, row in zip(self.unpacked("outs"), totals, strict=True)
             for j, total in enumerate(row)
         ]
@@ -126,7 +123,7 @@ class _Tile:
                 builder.store(builder.select(builder.fcmp_ordered("<", z, zero), zero, below), total)
         with builder.if_then(self.flag(4)):
             for total, _, j in places:
-                index = builder.add(self._values["mask_at"], self.number(j * VECTOR))
+                index = builder.add(self._values["mask_at"], number(j * VECTOR))
                 bits = builder.bitcast(self.vector_at("mask", index), _WHOLE.as_pointer())
                 some = builder.and_(builder.bitcast(builder.load(total), _WHOLE), builder.load(bits, align=4))
                 builder.store(builder.bitcast(some, _VECTOR), total)
@@ -152,9 +149,9 @@ def _sharing(tile: _Tile, builder: Any, vectors: int) -> None:
     rows = tile.begin(SHARING, vectors)
     with cgutils.for_range(builder, builder.sub(last, first)) as loop:
         pixels = tile.pixels(builder.add(first, loop.index), vectors)
-        begin = builder.add(weight, builder.mul(loop.index, tile.number(SHARING)))
+        begin = builder.add(weight, builder.mul(loop.index, number(SHARING)))
         for k, row in enumerate(rows):
-            tile.multiply(row, pixels, builder.add(begin, tile.number(k)))
+            tile.multiply(row, pixels, builder.add(begin, number(k)))
     tile.end(rows)
 
 

@@ -39,7 +39,7 @@ def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 
 @run_layer.register
 def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
-    outputs, _ = _outputs(layer, shape, features)
+    outputs = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
 
     def copy(chunk: tuple[int, int]) -> None:
@@ -52,7 +52,7 @@ def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
 
 @run_layer.register
 def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
-    outputs, _ = _outputs(layer, shape, features)
+    outputs = _outputs(layer, shape, features)
     run = _log_softmax if isinstance(layer, LogSoftmax) else _softmax
     map_threads(lambda chunk: run(features[slice(*chunk)], outputs[slice(*chunk)]), _chunks(features.shape[0]))
     return outputs
@@ -60,7 +60,7 @@ def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
 
 @run_layer.register
 def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
-    outputs, _ = _outputs(layer, shape, features)
+    outputs = _outputs(layer, shape, features)
     inputs, results = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
 
     def run(chunk: tuple[int, int]) -> None:
@@ -81,9 +81,9 @@ def _graph(layer: Pool2d, shape: tuple[int, ...]) -> GraphStack:
     return graph_of((layer,), (shape, layer.output_shape((1, *shape))[1:]))
 
 
-def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
+def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
     rows, *found = layer.output_shape((features.shape[0], *shape))
-    return np.empty((rows, prod(found)), np.float32), tuple(found)
+    return np.empty((rows, prod(found)), np.float32)
 
 
 def count_nonzeros(features: Array) -> Array:

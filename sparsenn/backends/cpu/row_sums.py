@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread
+from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, number, spread
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -47,9 +47,6 @@ def _expanding(rows: int) -> Any:
         kind = ir.FunctionType(_VECTOR, [ir.FloatType().as_pointer(), lanes, _VECTOR])
         expand = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.expandload.v16f32")
         zeros = ir.Constant(_VECTOR, [0.0] * LANES)
-
-        def number(value: int) -> Any:
-            return ir.Constant(whole, value)
 
         def place(name: str, index: Any) -> Any:
             return element_place(context, builder, signature.args[arrays[name]], arguments[arrays[name]], index)
@@ -131,9 +128,6 @@ def _gathering(typing: Any, numbers: Any, row: Any, lines: Any, at: Any, weights
         kind = ir.FunctionType(floats, [floats, address, whole, every, ir.IntType(32)])
         gather = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.mask.gather.dps.512")
         base = builder.bitcast(element_place(context, builder, of_numbers, numbers, row), address)
-
-        def number(value: int) -> Any:
-            return ir.Constant(at.type, value)
 
         def load(of: Any, array: Any, index: Any, kind: Any, align: int) -> Any:
             place = builder.bitcast(element_place(context, builder, of, array, index), kind.as_pointer())

@@ -94,27 +94,19 @@ def _futex(typing: Any, array: Any, index: Any, operation: Any, value: Any) -> A
     return types.int64(array, types.intp, types.int64, types.int64), generate
 
 
-def _resting(typing: Any) -> Any:
-    """Let a loop that waits rest for a moment."""
+def _calling(name: str, result: Any, is_there: bool) -> Any:
+    """Return a function that calls one without arguments, if it is there, and drops its result."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if platform.machine() == "x86_64":
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        if is_there:
+            kind = ir.FunctionType(result, [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
         return context.get_dummy_value()
 
-    return types.void(), generate
+    def function(typing: Any) -> Any:
+        return types.void(), generate
 
-
-def _yielding(typing: Any) -> Any:
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if _FUTEX:
-            kind = ir.FunctionType(ir.IntType(32), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sparsenn_sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    return intrinsic(function)
 
 
 def _computing(typing: Any, function: Any, job: Any, number: Any) -> Any:
@@ -142,8 +134,9 @@ def _starting_team(typing: Any, function: Any, helper: Any, argument: Any) -> An
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-_swap, _call_futex, _rest, _yield_core = map(intrinsic, (_swapping, _futex, _resting, _yielding))
-_compute, _start_team = map(intrinsic, (_computing, _starting_team))
+_swap, _call_futex, _compute, _start_team = map(intrinsic, (_swapping, _futex, _computing, _starting_team))
+_rest = _calling("llvm.x86.sse2.pause", ir.VoidType(), platform.machine() == "x86_64")
+_yield_core = _calling("sparsenn_sched_yield", ir.IntType(32), bool(_FUTEX))
 
 
 @compiled

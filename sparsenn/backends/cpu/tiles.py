@@ -6,6 +6,7 @@ long.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numba
@@ -34,6 +35,8 @@ TALL = 6 if VECTOR == 16 else 3
 
 _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 _WHOLE = ir.VectorType(ir.IntType(32), VECTOR)
+
+number = partial(ir.Constant, ir.IntType(64))  # a constant place, or difference of places, of numba's `intp`
 
 
 def element_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
@@ -88,9 +91,6 @@ def _summing(typing: Any, panel: Any, at: Any, lines: Any, shifts: Any, first: A
         of_panel, _, _, of_shifts, _, _, of_weights, _, of_begins, _, of_sums, _ = signature.args
         vectors = range(TILE // VECTOR)
 
-        def number(value: int) -> Any:
-            return ir.Constant(at.type, value)
-
         totals = [cgutils.alloca_once(builder, _VECTOR) for _ in vectors]
         start = builder.load(element_place(context, builder, of_begins, begins, begin))
         for total in totals:
@@ -125,9 +125,6 @@ def _rows_tile(height: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows, at, apart, weights, first, inputs, fresh, sums, to, across = arguments
         of_rows, of_weights, of_sums = signature.args[0], signature.args[3], signature.args[7]
-
-        def number(value: int) -> Any:
-            return ir.Constant(at.type, value)
 
         def sums_at(row: int, vector: int) -> Any:
             index = builder.add(builder.add(to, builder.mul(across, number(row))), number(vector * VECTOR))
@@ -181,9 +178,6 @@ def _lines_tile(vectors: int) -> Any:
                  "low", "high", "copies", "counts", "outputs", "group", "sums")  # fmt: skip
         kinds, values = (dict(zip(names, each, strict=True)) for each in (signature.args, arguments))
         nothing, whole = ir.Constant(_VECTOR, [0.0] * VECTOR), values["first"].type
-
-        def number(value: int) -> Any:
-            return ir.Constant(whole, value)
 
         def scalar(name: str, index: Any) -> Any:
             return builder.load(element_place(context, builder, kinds[name], values[name], index))
@@ -255,7 +249,7 @@ def _transposing(typing: Any, source: Any, begin: Any, apart: Any, target: Any, 
         of_source, _, _, of_target, _, _ = signature.args
 
         def place(kind: Any, array: Any, first: Any, step: Any, line: int) -> Any:
-            index = builder.add(first, builder.mul(step, ir.Constant(step.type, line)))
+            index = builder.add(first, builder.mul(step, number(line)))
             return vector_place(context, builder, kind, array, index)
 
         def woven(one: Any, other: Any, first: int) -> Any:
@@ -292,7 +286,7 @@ def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: 
         array, to, other, begin, vectors, fresh = arguments
         of_array, _, of_other, _, _, _ = signature.args
         with cgutils.for_range(builder, vectors) as loop:
-            lane = builder.mul(loop.index, ir.Constant(to.type, VECTOR))
+            lane = builder.mul(loop.index, number(VECTOR))
             place = vector_place(context, builder, of_array, array, builder.add(to, lane))
             met = vector_place(context, builder, of_other, other, builder.add(begin, lane))
             new, old = builder.load(met, align=4), builder.load(place, align=4)
@@ -313,9 +307,6 @@ def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, count: 
         chosen = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
         every_other, lanes = (ir.Constant(_WHOLE, some) for some in (chosen, list(range(VECTOR))))
         zero = ir.Constant(_VECTOR, [0.0] * VECTOR)
-
-        def number(value: int) -> Any:
-            return ir.Constant(to.type, value)
 
         vectors = builder.sdiv(builder.add(count, number(VECTOR - 1)), number(VECTOR))
         with cgutils.for_range(builder, vectors) as loop:

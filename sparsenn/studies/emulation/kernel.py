@@ -180,10 +180,6 @@ def _guarded(array: Array) -> Array:
     return copy
 
 
-def _unstored(depends_on: Sequence[str], make: Callable[[], bytes]) -> bytes:
-    return make()
-
-
 @cache
 def emulated_kernel(text: str, defines: tuple[tuple[str, int | str], ...], name: str) -> EmulatedKernel:
     """Compile a kernel of a source, whose includes are in their places already."""
@@ -245,11 +241,6 @@ def _compiler() -> tuple[str, ...]:
     return "g++", *answers, platform.machine(), *OPTIONS
 
 
-def _compiler_key() -> tuple[str, ...]:
-    """Return what decides, besides a source, what compiling it makes: compiler, machine, options, headers."""
-    return *_compiler(), *(text for pair in _headers(HEADERS).items() for text in pair)
-
-
 @cache
 def _folder(store: Store, key: tuple[str, ...]) -> Path:
     """Return a folder, until the process ends, with the headers, the one that includes the library compiled already."""
@@ -262,9 +253,10 @@ def _folder(store: Store, key: tuple[str, ...]) -> Path:
     return folder
 
 
-def compiled_library(text: str, options: Sequence[str], store: Store = _unstored) -> bytes:
+def compiled_library(text: str, options: Sequence[str], store: Store = lambda depends_on, make: make()) -> bytes:
     """Return the shared library of a program."""
-    key = _compiler_key()
+    # what decides, besides a source, what compiling it makes: compiler, machine, options, headers
+    key = *_compiler(), *(text for pair in _headers(HEADERS).items() for text in pair)
 
     def make() -> bytes:
         with tempfile.TemporaryDirectory() as folder:

@@ -117,15 +117,21 @@ def _line(layer: DenseLayer) -> tuple[Any, ...]:
     return (*pointers, layer.inputs, layer.outputs, layer.activation, layer.clip)
 
 
-def _run(source: Program, rows_at_a_time: int, loops: bool, stack: DenseStack, features: Array) -> Array:
-    """Launch a rung for the specialised network; one that loops over rows gets as many blocks as run at a time."""
+def run_specialised(
+    source: Program, tile: int, loops: bool, stack: DenseStack, features: Array, weights: Sequence[Any] | None = None
+) -> Array:
+    """Launch a rung for the specialised network: a block for each tile of rows; or, if it loops, as many as run at a time.
+
+    `weights` are in another order than the layers'.
+    """
     rows = features.shape[0]
     outputs: Array = cupy().empty((rows, STUDY_WIDTHS[-1]), np.float32)
     kernel = source.kernel("mlp")
-    blocks = parts_of(rows, rows_at_a_time)
+    blocks = parts_of(rows, tile)
     if loops:
         blocks = min(blocks, resident_blocks(kernel, THREADS, stack.device))
-    parameters = (array for layer in stack.layers for array in (layer.weights, layer.bias))
+    own = [layer.weights for layer in stack.layers] if weights is None else weights
+    parameters = (array for pair in zip(own, stack.layers, strict=True) for array in (pair[0], pair[1].bias))
     launch("mlp", kernel, (blocks,), (THREADS,), np.int64(rows), features, *parameters, outputs)
     return outputs
 
@@ -144,27 +150,27 @@ KERNELS = (
     ),
     _specialised(
         "fused_shared",
-        partial(_run, _FUSED_SHARED, ROWS, False),
+        partial(run_specialised, _FUSED_SHARED, ROWS, False),
         "intermediates, and a layer's weights at a time, in shared memory",
     ),
     _specialised(
         "whole_net_shared",
-        partial(_run, _WHOLE_NET_SHARED, ROWS, True),
+        partial(run_specialised, _WHOLE_NET_SHARED, ROWS, True),
         "the whole network in shared memory, many rows per thread",
     ),
     _specialised(
         "shared_and_registers",
-        partial(_run, _SHARED_AND_REGISTERS, ROWS, True),
+        partial(run_specialised, _SHARED_AND_REGISTERS, ROWS, True),
         "first and last layer in shared memory, second in registers",
     ),
     _specialised(
         "last_layer_cooperative",
-        partial(_run, _LAST_LAYER_COOPERATIVE, ROWS, True),
+        partial(run_specialised, _LAST_LAYER_COOPERATIVE, ROWS, True),
         "as before; all threads work on the output layer",
     ),
     _specialised(
         "whole_net_registers",
-        partial(_run, _WHOLE_NET_REGISTERS, PAIRED_ROWS, True),
+        partial(run_specialised, _WHOLE_NET_REGISTERS, PAIRED_ROWS, True),
         "all weights in registers, two threads per hidden output",
     ),
 )

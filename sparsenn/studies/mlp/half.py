@@ -19,15 +19,12 @@ from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, program
-from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.formats import Array
-from sparsenn.studies.mlp.float32 import NEEDS, STUDY_WIDTHS, fits, resident_blocks
+from sparsenn.studies.mlp.float32 import NEEDS, THREADS, fits, run_specialised
 
 CHAIN = 9
 """Products that are added in half precision, at most."""
-
-THREADS = 256  # of a block
 
 Shares = tuple[tuple[int, int], ...]
 """For each layer: among how many threads the weights of an output are divided, and how many pairs one takes a turn."""
@@ -77,18 +74,9 @@ def _run(
     source: Program, tile: int, shares: Shares | None, stack: DenseStack, features: Any, loops: bool = True
 ) -> Array:
     """Launch a rung: with weights as they are, or packed; a block a tile, or as many blocks as run at a time."""
-    if features.data.ptr % 16:
-        features = features.copy()
-    rows = features.shape[0]
-    outputs: Array = cupy().empty((rows, STUDY_WIDTHS[-1]), np.float32)
-    kernel = source.kernel("mlp")
-    blocks = -(-rows // tile)
-    if loops:
-        blocks = min(blocks, resident_blocks(kernel, THREADS, stack.device))
-    weights = [layer.weights for layer in stack.layers] if shares is None else _weights_packed(stack, shares)
-    parameters = (array for pair in zip(weights, stack.layers, strict=True) for array in (pair[0], pair[1].bias))
-    launch("mlp", kernel, (blocks,), (THREADS,), np.int64(rows), features, *parameters, outputs)
-    return outputs
+    aligned = features.copy() if features.data.ptr % 16 else features
+    weights = None if shares is None else _weights_packed(stack, shares)
+    return run_specialised(source, tile, loops, stack, aligned, weights)
 
 
 def _weights_packed(stack: DenseStack, shares: Shares) -> list[np.uint64]:

@@ -141,24 +141,16 @@ TILE_COLUMNS = 8  # of a warp
 TILE_PANEL = 256  # inputs of a panel
 
 _KERNELS = "studies/spmspm/kernels"
-_NAIVE = program(f"{_KERNELS}/01_naive.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)
-_WARP_VOTE = program(f"{_KERNELS}/02_warp_vote.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)
-_COARSENED = program(
-    f"{_KERNELS}/03_coarsened.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, ROWS_PER_THREAD=ROWS_PER_THREAD
+_program = partial(program, IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)
+_NAIVE, _WARP_VOTE = (_program(f"{_KERNELS}/{name}.cu") for name in ("01_naive", "02_warp_vote"))
+_COARSENED, _VOTE_COARSENED = (
+    _program(f"{_KERNELS}/{name}.cu", ROWS_PER_THREAD=ROWS_PER_THREAD)
+    for name in ("03_coarsened", "05_warp_vote_coarsened")
 )
-_PRIVATIZED = program(f"{_KERNELS}/04_privatized.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, BLOCK=(BLOCK,))
-_VOTE_COARSENED = program(
-    f"{_KERNELS}/05_warp_vote_coarsened.cu",
-    IN_INDEX=INDEX_TYPES,
-    OUT_INDEX=INDEX_TYPES,
-    ROWS_PER_THREAD=ROWS_PER_THREAD,
+_PRIVATIZED, _VOTE_PRIVATIZED = (
+    _program(f"{_KERNELS}/{name}.cu", BLOCK=(BLOCK,)) for name in ("04_privatized", "06_warp_vote_privatized")
 )
-_VOTE_PRIVATIZED = program(
-    f"{_KERNELS}/06_warp_vote_privatized.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, BLOCK=(BLOCK,)
-)
-_ROW_PER_WARP = program(
-    f"{_KERNELS}/07_row_per_warp.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES, WARPS=(WARPS,), TILE=(TILE,)
-)
+_ROW_PER_WARP = _program(f"{_KERNELS}/07_row_per_warp.cu", WARPS=(WARPS,), TILE=(TILE,))
 _TILE = program(
     f"{_KERNELS}/08_tile.cu",
     IN_INDEX=INDEX_TYPES,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import threading
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -113,7 +113,7 @@ def _build(precision: str, geometry: Geometry, count: int, device: int) -> Plan 
         intermediate_data_type=cudnn.data_type.FLOAT,
         compute_data_type=cudnn.data_type.FLOAT,
     )
-    strides = _channels_first if precision == "float32" else _channels_last
+    strides = partial(_strides, last=precision != "float32")
     image = [count, geometry.channels, geometry.height, geometry.width]
     filters = [geometry.filters, geometry.channels // geometry.groups, *geometry.kernel]
     outputs = [count, geometry.filters, geometry.output_height, geometry.output_width]
@@ -145,14 +145,10 @@ def _build(precision: str, geometry: Geometry, count: int, device: int) -> Plan 
     return Plan(graph, images, weights, sums)
 
 
-def _channels_first(shape: list[int]) -> list[int]:
+def _strides(shape: list[int], last: bool) -> list[int]:
     _, channels, height, width = shape
-    return [channels * height * width, height * width, width, 1]
-
-
-def _channels_last(shape: list[int]) -> list[int]:
-    _, channels, height, width = shape
-    return [channels * height * width, 1, width * channels, channels]
+    own = [1, width * channels, channels] if last else [height * width, width, 1]
+    return [channels * height * width, *own]
 
 
 # ---- Launches ----------------------------------------------------------------------------------------------------

@@ -87,10 +87,8 @@ def places(kind: Kind, geometry: Geometry, layout: Layout) -> Array:
     item meets. If numbers are read in pairs (across > 1), it is 8 (q // 2) + 2 t + q % 2 instead, for all quads but an
     odd last one. In half precision it is 8 q + 2 t and the one after it.
 
-    Returns
-    -------
-    (panels, turns, steps, panel, 32, 2 quads, numbers of a lane in a quad) int64: places in the row-major weights, -1
-    where a weight is zero because no pixel of the item, filter or row of the filters is there.
+    Returns (panels, turns, steps, panel, 32, 2 quads, numbers of a lane in a quad) int64: places in the row-major
+    weights, -1 where a weight is zero because no pixel of the item, filter or row of the filters is there.
     """
     kernel_y, kernel_x = geometry.kernel
     quads = layout.quads(kind, geometry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -67,9 +68,9 @@ def arriving(array: Any) -> Callable[[], Array]:
         return lambda: np.zeros(array.shape, array.dtype)
     cuda = cupy().cuda
     stream, copied = cuda.get_current_stream(), cuda.Event(disable_timing=True)
-    pinned = cuda.alloc_pinned_memory(array.nbytes)
-    target: Array = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
-    cuda.runtime.memcpyAsync(pinned.ptr, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr)
+    target = pinned_array(array.shape, array.dtype)
+    places = target.ctypes.data, array.data.ptr
+    cuda.runtime.memcpyAsync(*places, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr)
     copied.record(stream)
 
     def arrived() -> Array:
@@ -77,6 +78,14 @@ def arriving(array: Any) -> Callable[[], Array]:
         return target
 
     return arrived
+
+
+def pinned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a host array in pinned memory: copies from and to it go on beside computation."""
+    count = math.prod(shape)
+    pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
+    array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
+    return array
 
 
 def aligned_places(sizes: Sequence[int]) -> tuple[list[int], int]:

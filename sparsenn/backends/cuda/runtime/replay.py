@@ -12,7 +12,7 @@ import numpy as np
 
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.memory import lent_memory
+from sparsenn.backends.cuda.runtime.memory import lent_memory, pinned_array
 from sparsenn.backends.cuda.runtime.recorder import recorded
 from sparsenn.backends.cuda.runtime.streams import Graph, captured
 from sparsenn.errors import DeviceError
@@ -320,7 +320,7 @@ class HostReplay(_Replay):
 
     def _bring(self, rows: Array, stream: Any) -> None:
         if self._source is None:
-            self._source = _pinned(self._shape, rows.dtype)
+            self._source = pinned_array(self._shape, rows.dtype)
         np.copyto(self._source, rows.reshape(self._shape))
         runtime = cupy().cuda.runtime
         where = self._features.data.ptr, self._source.ctypes.data
@@ -331,7 +331,7 @@ class HostReplay(_Replay):
         self._bring(rows, stream)
         super()._queue(work, run, rows)
         if not self._targets:
-            self._targets = tuple(_pinned(result.shape, result.dtype) for result in self._results)
+            self._targets = tuple(pinned_array(result.shape, result.dtype) for result in self._results)
         runtime = cupy().cuda.runtime
         for target, result in zip(self._targets, self._results, strict=True):
             where = target.ctypes.data, result.data.ptr
@@ -352,13 +352,6 @@ def _failures() -> tuple[type[Exception], ...]:
     """Return the errors of a capture for which memory does not suffice, or that another thread disturbs."""
     cuda = cupy().cuda
     return cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError
-
-
-def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    count = int(np.prod(shape))
-    pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
-    array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
-    return array
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: Any = None) -> Any:

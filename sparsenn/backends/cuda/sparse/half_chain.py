@@ -80,7 +80,7 @@ class HalfChain(QueuedChain):
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers on the device."""
-        return sum(int(array.nbytes) for array in (*self._buffers, self._exponents, self._largest))
+        return super().nbytes + int(self._exponents.nbytes + self._largest.nbytes)
 
     def _counted_ranges(self) -> Sequence[tuple[int, int]]:
         return [(0, len(self._layers))]

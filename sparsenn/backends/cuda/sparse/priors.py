@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
-from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, HALF_BLOCKS, BlockShape
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
@@ -33,22 +34,25 @@ CLUSTERS = Prior(1.0, 1.3, LAUNCH_SECONDS / 2)
 FEW_ROWS = Prior(TILES.compute, launch=LAUNCH_SECONDS / 2)
 
 
-def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate the time of `chunks`."""
-    ends = FLOAT_BYTES * (layers[0].inputs + layers[-1].outputs)
-    least = min(block.rows for block in BLOCKS)
-    return _run_seconds(machine, 2 * rows * ends) + sum(
-        _in_chunks(machine, layer, rows, FLOAT_BYTES, least) for layer in layers
+def _chunks_seconds(
+    blocks: Sequence[BlockShape],
+    number_bytes: int,
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    row_bytes: int = 4,
+) -> float:
+    ends, least = layers[0].inputs + layers[-1].outputs, min(block.rows for block in blocks)
+    return _run_seconds(machine, rows * (row_bytes + number_bytes) * ends) + sum(
+        _in_chunks(machine, layer, rows, number_bytes, least) for layer in layers
     )
 
 
-def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
-    """Estimate the time of `chunks` on halves; `row_bytes` is of a number of the rows, and of the outputs."""
-    ends = (row_bytes + HALF_BYTES) * (layers[0].inputs + layers[-1].outputs)
-    least = min(block.rows for block in HALF_BLOCKS)
-    return _run_seconds(machine, rows * ends) + sum(
-        _in_chunks(machine, layer, rows, HALF_BYTES, least) for layer in layers
-    )
+chunks_seconds = partial(_chunks_seconds, BLOCKS, FLOAT_BYTES)
+"""Estimate the time of `chunks`."""
+
+half_chunks_seconds = partial(_chunks_seconds, HALF_BLOCKS, HALF_BYTES)
+"""Estimate the time of `chunks` on halves; `row_bytes` is of a number of the rows, and of the outputs."""
 
 
 def few_rows_seconds(

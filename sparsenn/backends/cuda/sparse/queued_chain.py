@@ -29,6 +29,8 @@ class QueuedChain(ABC):
     outputs.
     """
 
+    _buffers: Sequence[Any]  # of the rows between layers
+
     def __init__(
         self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int, takes_halves: bool = False
     ) -> None:
@@ -38,9 +40,9 @@ class QueuedChain(ABC):
         self._counted: tuple[LayerCounts, ...] | None = None
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the buffers on the device."""
+        return sum(int(buffer.nbytes) for buffer in self._buffers)
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Queue a run on the current stream; see `SparseChain.run`."""

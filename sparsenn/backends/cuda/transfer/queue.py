@@ -166,20 +166,9 @@ class CallQueue(Queue):
 class RepeatedCall:
     """A function of arrays like an earlier call's, which returns new outputs of the same library.
 
-    It returns None for other arrays, in a capture, and once the replay is dropped.
-
-    Parameters
-    ----------
-    arrays : CuPyArrays or Tensors
-        The arrays that it takes.
-    run : callable
-        Queues the work on a matrix of rows on the device, and returns results there.
-    rows : array
-        Rows of the earlier call as a matrix of CuPy's.
-    replay : DeviceReplay or None
-        That of the work; None where launches are queued one by one.
-    queue : CallQueue
-        The queue of the device.
+    It returns None for other arrays, in a capture, and once the replay is dropped. `run` queues the work on a matrix of
+    rows on the device, and returns results there; `rows` are those of the earlier call as a matrix of CuPy's; without a
+    `replay`, launches are queued one by one.
     """
 
     def __init__(

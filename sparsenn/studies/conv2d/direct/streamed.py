@@ -23,7 +23,7 @@ from sparsenn.backends.cuda.conv import register_tiled
 from sparsenn.backends.cuda.conv.geometry import ConvLayer, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere, new_outputs, outputs_shape
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.memory import pinned_array, within_memory
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
@@ -94,9 +94,7 @@ def launch_streamed(layer: ConvLayer, images: Array) -> Array:
 
 def pinned(shape: tuple[int, ...]) -> Array:
     """Return a host array of float32 in pinned memory: copies from and to it go on beside computation."""
-    count = prod(shape)
-    memory = cupy().cuda.alloc_pinned_memory(max(1, 4 * count))
-    return np.frombuffer(memory, np.float32, count).reshape(shape)
+    return pinned_array(shape, np.dtype(np.float32))
 
 
 def is_pinned(array: Array) -> bool:

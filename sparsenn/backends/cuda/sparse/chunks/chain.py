@@ -70,11 +70,6 @@ class ChunkChain(QueuedChain):
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
         self._slices = RowSlices(rows, self._block.rows, slices_for(self._weights, rows))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers on the device."""
-        return sum(int(buffer.nbytes) for buffer in self._buffers)
-
     def _readable(self, features: Features) -> Any:
         return features if isinstance(features, CSR) else super()._readable(features)
 

@@ -96,18 +96,13 @@ class FewRowsChain(QueuedChain):
         cp = cupy()
         shape = shape_for(current_machine(), [layer.source for layer in layers], rows)
         assert shape is not None, "why_not has said so"
-        self._shape, self._weights = shape, on_device(layers, "few rows", slice_weights, SlicedWeights)
+        self._shape, self._weights = shape, on_device(layers, "few rows", slice_weights)
         (self._records,) = to_device([_records(layers, self._weights).view(np.uint8)])
         self._widest = max(layer.inputs for layer in layers)
         self._room = 4 * parts_of(max(layer.outputs for layer in layers), 4)
-        self._between = cp.empty(2 * shape.groups * self._room * shape.rows, np.float32)
+        self._buffers = [cp.empty(2 * shape.groups * self._room * shape.rows, np.float32)]
         self._arrived = cp.zeros(shape.groups, np.uint64)
         self._kernel = _PROGRAMS[shape.warps, shape.depth, shape.cluster].kernel("few_rows", ROWS=shape.rows)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows between layers."""
-        return int(self._between.nbytes)
 
     def _queue(self, first: int, last: int, rows: Any) -> Any:
         count, shape = rows.shape[0], self._shape
@@ -119,7 +114,7 @@ class FewRowsChain(QueuedChain):
             taken = min(at_once, count - begin)
             arguments = (
                 *(records, np.int32(last - first), rows[begin:], outputs[begin:], np.int32(taken)),
-                *(self._between, np.int32(self._room), self._arrived, np.int32(shape.blocks)),
+                *(*self._buffers, np.int32(self._room), self._arrived, np.int32(shape.blocks)),
             )
             grid = (shape.blocks * (parts_of(taken, shape.rows) if shape.cluster > 1 else shape.groups),)
             together = shape.cluster == 1 and last > first + 1
@@ -134,7 +129,7 @@ class FewRowsChain(QueuedChain):
 def _records(layers: Sequence[DeviceLayer], weights: Sequence[SlicedWeights]) -> Array:
     records = np.zeros(len(layers), _RECORD)
     for record, layer, laid in zip(records, layers, weights, strict=True):
-        arrays: Sequence[Any] = laid.arrays
+        arrays: Sequence[Any] = laid
         record["arrays"] = [array.data.ptr if array.size else NOTHING for array in arrays]
         for name in ("inputs", "outputs", "activation", "clip"):
             record[name] = getattr(layer, name)

@@ -13,7 +13,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import EARLY_CAPABILITY, launch
 from sparsenn.backends.cuda.sparse.few_rows.chain import too_wide
-from sparsenn.backends.cuda.sparse.few_rows.weights import CLASSES, PackedWeights, on_device, pack_weights
+from sparsenn.backends.cuda.sparse.few_rows.weights import CLASSES, on_device, pack_weights
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
 from sparsenn.backends.cuda.sparse.queued_chain import QueuedChain, chain_kernel
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -50,7 +50,7 @@ class HalfFewRowsChain(QueuedChain):
         group = group_of(self._machine, max(layer.inputs for layer in layers), rows)
         assert group is not None, "why_not has said so"
         self._group = group
-        self._weights = on_device(layers, "packed halves", pack_weights, PackedWeights)
+        self._weights = on_device(layers, "packed halves", pack_weights)
         self._kernels = {each: _PROGRAM.kernel("few_rows_half", ROWS=group, THREADS=each) for each in THREADS}
         numbers = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
         self._buffers = [cupy().empty(max(1, numbers), np.float16) for _ in layers[1:3]]
@@ -60,11 +60,6 @@ class HalfFewRowsChain(QueuedChain):
         at_once, needed = self._machine.multiprocessors, WARP * layer.outputs
         threads = THREADS[needed * groups <= THREADS[1] * at_once]
         return max(1, min(parts_of(needed, threads), at_once // groups)), threads
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows between layers."""
-        return sum(int(buffer.nbytes) for buffer in self._buffers)
 
     def _queue(self, first: int, last: int, rows: Any) -> Any:
         count, kind = rows.shape[0], HALVES if rows.dtype == np.float16 else FLOATS

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,12 +27,11 @@ STEPS = 16  # weights of a thread in a chunk, as in the kernel
 UNIT = 16  # bytes that a thread copies at once
 PLACE_BYTES = 2
 
-_Weights = TypeVar("_Weights")
+_Weights = TypeVar("_Weights", bound=tuple[Any, ...])
 
 
-@dataclass(frozen=True, eq=False)
-class SlicedWeights:
-    """A layer's weights and bias as the kernel reads them."""
+class SlicedWeights(NamedTuple):
+    """A layer's weights and bias as the kernel reads them, in the order of its record."""
 
     chunks: Array  # (bytes,) uint8
     starts: Array  # (slices + 1,) int32
@@ -44,11 +42,6 @@ class SlicedWeights:
     def slices(self) -> int:
         """Number of slices."""
         return int(self.starts.size - 1)
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """All arrays, in the order of the kernel's record."""
-        return self.chunks, self.starts, self.outputs, self.biases
 
 
 def slice_weights(layer: LayerNumbers) -> SlicedWeights:
@@ -99,18 +92,13 @@ def _write_chunks(
                     places[chunk, 4 + step // 8, lane, step % 8] = place
 
 
-def on_device(
-    layers: Sequence[DeviceLayer],
-    key: str,
-    lay_out: Callable[[LayerNumbers], Any],
-    kind: Callable[..., _Weights],
-) -> list[_Weights]:
+def on_device(layers: Sequence[DeviceLayer], key: str, lay_out: Callable[[LayerNumbers], _Weights]) -> list[_Weights]:
     """Return the layers' weights of a kind on the current device; `lay_out` makes missing ones, on several threads."""
 
     def made(missing: list[int]) -> list[_Weights]:
         host = map_threads(lambda at: lay_out(layers[at].host), missing)
-        arrays = iter(to_device([array for each in host for array in each.arrays]))
-        return [kind(*islice(arrays, len(each.arrays))) for each in host]
+        arrays = iter(to_device([array for each in host for array in each]))
+        return [type(each)(*islice(arrays, len(each))) for each in host]
 
     return cache_all_on_device(layers, [key] * len(layers), made)
 
@@ -130,17 +118,11 @@ CLASSES = 8  # neighbouring lanes, whose reads of eight rows use different banks
 RUN = np.dtype([("first", "i4"), ("fours", "i4"), ("ones", "i4"), ("bias", "f4"), ("scale", "f4")])
 
 
-@dataclass(frozen=True, eq=False)
-class PackedWeights:
+class PackedWeights(NamedTuple):
     """A layer's weights and biases as the kernel reads them."""
 
     words: Array  # (words,) uint32
     runs: Array  # (outputs,) of RUN as bytes, uint8
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        """All arrays, in the order of the fields."""
-        return self.words, self.runs
 
 
 def pack_weights(layer: LayerNumbers) -> PackedWeights:

@@ -31,7 +31,7 @@ def test_all_layers_in_one_launch_have_the_bits_of_the_cpu(network, rows, rng):
     laid = [slice_weights(numbers_of(layer)) for layer in network]
     records = np.zeros(len(laid), chain._RECORD)
     for record, layer, each in zip(records, network, laid, strict=True):
-        record["arrays"] = [address(array) for array in each.arrays]
+        record["arrays"] = [address(array) for array in each]
         record["inputs"], record["outputs"], record["slices"] = layer.inputs, layer.outputs, each.slices
         record["activation"], record["clip"] = activation_code(layer, 1)
     groups, room = -(-rows // group), 72
@@ -43,7 +43,7 @@ def test_all_layers_in_one_launch_have_the_bits_of_the_cpu(network, rows, rng):
         kernel.launch(
             *(groups, 32 * warps, records.view(np.uint8), np.int32(len(laid)), features, outputs, np.int32(rows)),
             *(between, np.int32(room), arrived, np.int32(1)),
-            reads=[array for each in laid for array in each.arrays],
+            reads=[array for each in laid for array in each],
         )
         assert np.array_equal(outputs, infer(network, features, device="cpu", kernel="panel").dense)
 
