@@ -120,7 +120,7 @@ def _line(layer: DenseLayer) -> tuple[Any, ...]:
 def run_specialised(
     source: Program, tile: int, loops: bool, stack: DenseStack, features: Array, weights: Sequence[Any] | None = None
 ) -> Array:
-    """Launch a rung for the specialised network: a block for each tile of rows; or, if it loops, as many as run at a time.
+    """Launch a rung for the specialised network: a block for each tile of rows, or, if it loops, as many as fit.
 
     `weights` are in another order than the layers'.
     """
