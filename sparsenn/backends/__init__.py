@@ -4,6 +4,7 @@ from sparsenn.backends.chains import (
     Features,
     LayerCounts,
     NumberCheck,
+    RowMap,
     RowsCheck,
     RowsLeft,
     RowsWatch,
@@ -26,7 +27,6 @@ from sparsenn.backends.kernel_records import (
 from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
-from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.selection import (
     backend_elsewhere,
     backend_for,

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsCheck, RowsLeft, SparseChain, SparseProblem, SparseRows
+from sparsenn.backends.chains import (
+    Features,
+    LayerCounts,
+    RowMap,
+    RowsCheck,
+    RowsLeft,
+    SparseChain,
+    SparseProblem,
+    SparseRows,
+)
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Add, Conv2d, ImageLayer, Linear

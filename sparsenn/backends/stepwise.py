@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseChain, SparseProblem
+from sparsenn.backends.chains import SAME_ROWS, Features, LayerCounts, RowMap, RowsLeft, SparseChain, SparseProblem
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.kernel_records import SparseKernel, StepInput
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 

@@ -147,7 +147,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _driver() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.runtime.inventory import driver_version, gpu_names
+    from sparsenn.backends.cuda.runtime.availability import driver_version, gpu_names
 
     driver = driver_version()
     if driver is None:
@@ -159,7 +159,7 @@ def _driver() -> Iterator[Finding]:
 
 
 def _cupy() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.runtime.inventory import (
+    from sparsenn.backends.cuda.runtime.availability import (
         compiler_version,
         cupy_version,
         driver_version,
@@ -177,8 +177,7 @@ def _cupy() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.runtime.availability import check_device
-    from sparsenn.backends.cuda.runtime.inventory import cupy_version, driver_version
+    from sparsenn.backends.cuda.runtime.availability import check_device, cupy_version, driver_version
     from sparsenn.errors import DeviceError
 
     if driver_version() is None or cupy_version() is None:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
+from sparsenn.backends.chains import SAME_ROWS, RowMap
 from sparsenn.formats import from_dense
 
 

@@ -10,7 +10,7 @@ import pytest
 from command_line import Run
 
 import sparsenn
-from sparsenn.backends.cuda.runtime import inventory
+from sparsenn.backends.cuda.runtime import availability
 from sparsenn.cli import diagnosis
 from sparsenn.cli.diagnosis import Finding, diagnose
 
@@ -53,8 +53,8 @@ def test_probes_that_fail_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_driver_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_driver", lambda: None)
-    monkeypatch.setattr(inventory, "distributions", list)
+    monkeypatch.setattr(availability, "_driver", lambda: None)
+    monkeypatch.setattr(availability, "distributions", list)
     findings = diagnose()
     assert found(findings, "gpu", "driver").message == "none: everything runs on the CPU"
     assert found(findings, "gpu", "CuPy").remedy is None
@@ -87,8 +87,8 @@ class Driver:
 def test_a_driver_without_cupy_names_the_package(
     monkeypatch: pytest.MonkeyPatch, version: int, told: str, package: str
 ) -> None:
-    monkeypatch.setattr(inventory, "_driver", lambda: Driver(version))
-    monkeypatch.setattr(inventory, "distributions", list)
+    monkeypatch.setattr(availability, "_driver", lambda: Driver(version))
+    monkeypatch.setattr(availability, "distributions", list)
     findings = diagnose()
     assert found(findings, "gpu", "driver").value == told
     assert found(findings, "gpu", "GPUs").value == ["NVIDIA Abacus"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import carray
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
+from sparsenn.backends.chains import SAME_ROWS, Features, LayerCounts, RowMap, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.packed import blocks_of
 from sparsenn.backends.cpu.panel_layers import (
     ACTIVATIONS,
@@ -47,7 +47,6 @@ from sparsenn.backends.cpu.tiles import TILE, VECTOR
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only

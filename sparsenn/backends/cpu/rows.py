@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenn.backends.chains import Features
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
+from sparsenn.backends.chains import SAME_ROWS, Features, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.equality import equal_groups, equal_rows
 from sparsenn.runtime.jit import compiled

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts
+from sparsenn.backends.chains import Features, LayerCounts, RowMap
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.registry import register
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
 

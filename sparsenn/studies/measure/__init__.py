@@ -3,8 +3,7 @@
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.studies.measure.cuda_meter import CUDAMeter
-from sparsenn.studies.measure.meter import HostMeter, Identity, Measurement, Meter, Roofs
-from sparsenn.studies.measure.roofs import MeasuredRoofs, roofs_of
+from sparsenn.studies.measure.meter import HostMeter, Identity, MeasuredRoofs, Measurement, Meter, Roofs, roofs_of
 
 __all__ = [
     "Identity",

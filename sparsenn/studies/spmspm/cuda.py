@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts
+from sparsenn.backends.chains import SAME_ROWS, Features, LayerCounts, RowMap
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
@@ -24,7 +24,6 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, co
 from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSC, CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 

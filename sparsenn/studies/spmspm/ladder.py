@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features
+from sparsenn.backends.chains import SAME_ROWS, Features
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.panel import PANEL, SCATTER
 from sparsenn.backends.cuda.sparse.chunks.chain import CHUNKS
 from sparsenn.backends.kernel_records import StepInput, StepOutput
 from sparsenn.backends.oracle import forward
 from sparsenn.backends.oracle.sparse import REFERENCE
-from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts
+from sparsenn.backends.chains import Features, LayerCounts, RowMap
 from sparsenn.backends.cpu.rows import take_rows
 from sparsenn.backends.kernel_records import StepInput, StepOutput
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, from_dense
 
 

@@ -11,13 +11,12 @@ from sparse_layers import sparse_layer
 from strategies import networks_with_inputs
 
 from sparsenn.backends import StepInput, backend_for
-from sparsenn.backends.chains import SparseProblem
+from sparsenn.backends.chains import SAME_ROWS, SparseProblem
 from sparsenn.backends.cpu import row_by_row, row_threads
 from sparsenn.backends.cpu import stack as stack_module
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS, rows_seconds
-from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.errors import ShapeError
 from sparsenn.layers import ReLU, Sigmoid, Tanh
 

@@ -19,8 +19,7 @@ from training_problems import problem
 from sparsenn import CSR, Network, Node, Session, backends, infer
 from sparsenn.backends import Kernel, launch_of
 from sparsenn.backends.cuda.sparse.chunks import tiling
-from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
-from sparsenn.backends.cuda.sparse.chunks.tiling import HALF_BLOCKS, TILE_ROWS, BlockShape
+from sparsenn.backends.cuda.sparse.chunks.tiling import HALF_BLOCKS, TILE_ROWS, BlockShape, teams_of
 from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sparsenn.studies.measure import Identity, Roofs
-from sparsenn.studies.measure.meter import HostMeter
-from sparsenn.studies.measure.roofs import FILE, VERSION, roofs_of
+from sparsenn.studies.measure.meter import FILE, VERSION, HostMeter, roofs_of
 
 EMPTY = json.dumps({"version": VERSION, "devices": []})
 
@@ -54,7 +53,7 @@ def test_roofs_are_measured_once_a_device_driver_and_version(folder, monkeypatch
     assert len(json.loads((folder / FILE).read_text())["devices"]) == 3
     assert roofs_of(meter, anew=True).roofs.copy_bandwidth == 200.0
     assert roofs_of(Meter()).roofs.copy_bandwidth == 200.0
-    monkeypatch.setattr("sparsenn.studies.measure.roofs.package_version", lambda: "9.9")
+    monkeypatch.setattr("sparsenn.studies.measure.meter.package_version", lambda: "9.9")
     assert roofs_of(Meter()).measured
 
 

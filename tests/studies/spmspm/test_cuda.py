@@ -6,8 +6,8 @@ from oracle import assert_close
 
 from sparsenn import backends, infer
 from sparsenn.backends import StepInput
+from sparsenn.backends.chains import SAME_ROWS
 from sparsenn.backends.oracle import forward
-from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.formats import COO, CSR, coo_to_csr, from_dense
 from sparsenn.io import read_official
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh

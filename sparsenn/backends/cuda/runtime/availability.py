@@ -1,13 +1,17 @@
-"""Whether a CUDA device can be used; and if not, what was found and what to do about it."""
+"""Whether a CUDA device can be used, and if not, what was found and what to do about it; and what the machine has.
+
+The driver is queried without CuPy.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from importlib.metadata import distributions
 from typing import Any
 
-from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy, driver
 from sparsenn.errors import DeviceError
 
 LEAST_CAPABILITY = 80  # 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32
@@ -134,3 +138,65 @@ def _in_one_line(error: BaseException) -> str:
 def _version(number: int) -> str:
     """13020 is CUDA 13.2."""
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+_NAME_BYTES = 256
+
+
+def driver_version() -> str | None:
+    """Return the newest CUDA that the driver knows, such as 13.0; None without a driver, DeviceError if it fails."""
+    cuda = _driver()
+    if cuda is None:
+        return None
+    number = ctypes.c_int()
+    _call(cuda.cuDriverGetVersion, ctypes.byref(number))
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def gpu_names() -> list[str]:
+    """Return the names of the GPUs that the driver shows; none without a driver, DeviceError if it fails."""
+    cuda = _driver()
+    if cuda is None:
+        return []
+    count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    _call(cuda.cuInit, 0)
+    _call(cuda.cuDeviceGetCount, ctypes.byref(count))
+    names = []
+    for index in range(count.value):
+        _call(cuda.cuDeviceGet, ctypes.byref(device), index)
+        _call(cuda.cuDeviceGetName, name, _NAME_BYTES, device)
+        names.append(name.value.decode(errors="replace"))
+    return names
+
+
+def matching_package(driver: str) -> str:
+    """Return the name of CuPy's package for a driver, by the newest version of CUDA that the driver supports."""
+    return "cupy-cuda13x[ctk]" if int(driver.partition(".")[0]) >= 13 else "cupy-cuda12x[ctk]"
+
+
+def cupy_version() -> str | None:
+    """Return the version of CuPy; None where it is not installed, DeviceError where it cannot be imported."""
+    if not any(str(found.metadata["Name"]).lower().startswith("cupy") for found in distributions()):
+        return None
+    try:
+        return str(cupy().__version__)
+    except Exception as error:  # what is left of a broken installation may fail in any way
+        raise DeviceError(f"CuPy cannot be imported: {' '.join(str(error).split())}") from error
+
+
+def compiler_version() -> str:
+    """Return the version of NVRTC that CuPy compiles with; raises what loading CuPy or the library raises."""
+    return ".".join(map(str, cupy().cuda.nvrtc.getVersion()))
+
+
+def _driver() -> Any:
+    try:
+        return driver()
+    except OSError:
+        return None
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    code = function(*arguments)
+    if code:
+        raise DeviceError(f"CUDA's driver answers {function.__name__} with error {code}; check nvidia-smi")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, RowsLeft
+from sparsenn.backends.chains import Features, RowMap, RowsLeft
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
@@ -19,7 +19,6 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.backends.machine import GRID_ROWS, WARP
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 
 THREADS = 256

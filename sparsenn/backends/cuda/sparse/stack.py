@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_host
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of
+from sparsenn.backends.cuda.sparse.chunks.tiling import Teams, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from strategies import csr_matrices
 
 from sparsenn import backends
-from sparsenn.backends.chains import RowsLeft
+from sparsenn.backends.chains import RowMap, RowsLeft
 from sparsenn.backends.cuda.sparse.chunks.tiling import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import active_rows, rows_to_tiles, spread, tiles_from_csr, tiles_to_rows
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import from_dense
 
 pytestmark = pytest.mark.gpu

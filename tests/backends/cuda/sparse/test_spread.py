@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sparse_emulation import CALL, address, emulated_kernel
 from strategies import seeds
 
-from sparsenn.backends.chains import RowsLeft
+from sparsenn.backends.chains import RowMap, RowsLeft
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE, CALL_BYTES
-from sparsenn.backends.row_map import RowMap
 
 NUMBERS = pytest.mark.parametrize(("kind", "name"), [(np.float32, "float"), (np.float16, "half_bits")])
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from sparsenn.backends.cuda.transfer import caller_arrays
+from sparsenn.backends.cuda.transfer import queue as transfer_queue
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_addresses_of_tensors(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(caller_arrays, "current_stream_of", lambda like, device: None)
+    monkeypatch.setattr(transfer_queue, "current_stream_of", lambda like, device: None)
     like = torch.rand(4, 8)
-    tensors = caller_arrays.Tensors(like, -1)  # PyTorch's number of the host
+    tensors = transfer_queue.Tensors(like, -1)  # PyTorch's number of the host
     assert tensors.address(like) == like.data_ptr()
     others = like[:, ::2], like.double(), like[:3], torch.nn.Parameter(like), like.to_sparse(), like.numpy(), None
     assert not any(map(tensors.address, others))

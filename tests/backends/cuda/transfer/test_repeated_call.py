@@ -10,7 +10,7 @@ from device_emulation import Doubling, emulated_device
 from sparsenn.backends.cuda.runtime import recorder, replay
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, UncopiedReplay
-from sparsenn.backends.cuda.transfer import caller_arrays
+from sparsenn.backends.cuda.transfer import queue as transfer_queue
 from sparsenn.backends.cuda.transfer.queue import CallQueue, RepeatedCall
 
 SHAPE = (3, 4)
@@ -25,7 +25,7 @@ def doubled(monkeypatch, request):
     monkeypatch.setattr(replay, "ALIGNED", 1)
     with emulated_device(monkeypatch) as device:
         layers, replayed, like = Doubling(device), request.param(SHAPE), features_of(0)
-        arrays = caller_arrays.arrays_like(like, 0)
+        arrays = transfer_queue.arrays_like(like, 0)
         yield device, layers, replayed, RepeatedCall(arrays, layers, like, replayed, CallQueue(0))
 
 
@@ -135,9 +135,9 @@ class Exported:
 
 
 def test_arrays_that_are_exported(doubled, monkeypatch):
-    monkeypatch.setattr(caller_arrays, "device_rows", lambda rows, device: rows.array)
+    monkeypatch.setattr(transfer_queue, "device_rows", lambda rows, device: rows.array)
     _, layers, replayed, _ = doubled
-    arrays = caller_arrays.arrays_like(Exported(features_of(1)), 0)
+    arrays = transfer_queue.arrays_like(Exported(features_of(1)), 0)
     call = RepeatedCall(arrays, layers, features_of(1), replayed, CallQueue(0))
     for number in range(3):
         assert_doubled(call(Exported(features_of(number))), number)
@@ -169,9 +169,9 @@ def test_the_stream_of_tensors(monkeypatch):
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda device: pointer + device),
         cuda=SimpleNamespace(is_current_stream_capturing=lambda: False),
     )
-    monkeypatch.setitem(caller_arrays.sys.modules, "torch", torch)
-    monkeypatch.setattr(caller_arrays, "on_stream", Stream)
+    monkeypatch.setitem(transfer_queue.sys.modules, "torch", torch)
+    monkeypatch.setattr(transfer_queue, "on_stream", Stream)
     for rows in (Tensor(1), Tensor(2), np.ones(3)):
-        with caller_arrays.stream_of(rows, 2):
+        with transfer_queue.stream_of(rows, 2):
             pass
     assert used == [79, "left"]

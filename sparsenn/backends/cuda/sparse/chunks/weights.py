@@ -14,17 +14,18 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.precision import scaled_weights
 from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import (
     BLOCKS,
     MOST_STAGES,
     TEAM_BLOCK,
     BlockShape,
+    Teams,
     Tiling,
     header_words,
     record_bytes,
     room,
     stage_bytes,
+    teams_of_weights,
     unit_words,
 )
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem, SparseRows
+from sparsenn.backends.chains import Features, LayerCounts, RowMap, RowsLeft, SparseProblem, SparseRows
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
@@ -50,7 +50,6 @@ from sparsenn.backends.cuda.sparse.stack import Stack
 from sparsenn.backends.cuda.transfer.incoming import QueuedCheck, UncheckedCSR
 from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import WARP, Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 

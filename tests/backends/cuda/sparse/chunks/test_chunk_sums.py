@@ -11,8 +11,7 @@ from sparse_emulation import emulated_kernel, fma
 from sparse_layers import csc
 
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
-from sparsenn.backends.cuda.sparse.chunks.teams import TEAM, teams_of_weights
-from sparsenn.backends.cuda.sparse.chunks.tiling import BlockShape, Tiling, room
+from sparsenn.backends.cuda.sparse.chunks.tiling import TEAM, BlockShape, Tiling, room, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
 from sparsenn.backends.machine import H200
 

@@ -10,8 +10,7 @@ from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.chunks.chain import _launch_of
-from sparsenn.backends.cuda.sparse.chunks.teams import teams_of_weights
-from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, TEAM_BLOCK, Tiling
+from sparsenn.backends.cuda.sparse.chunks.tiling import BLOCKS, TEAM_BLOCK, Tiling, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
