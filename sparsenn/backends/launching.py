@@ -66,8 +66,7 @@ def _on_the_host(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
     outputs = run_foreign(layer, [matrix.get() for matrix in fetched])
     placed = type(first)(outputs.shape, first.dtype)
     placed.set(outputs.astype(first.dtype, copy=False))
-    found: Array = placed
-    return found
+    return placed
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
@@ -89,5 +88,4 @@ def _run_convolution(kernel: ConvolutionKernel, layer: Any, shapes: Shapes, feat
     rows = features.shape[0]
     others = (each.reshape(rows, *shapes[1]) for each in terms)
     images = kernel.launch(layer, features.reshape(rows, *shapes[0]), *others)
-    flat: Array = images.reshape(rows, prod(shapes[1]))
-    return flat
+    return images.reshape(rows, prod(shapes[1]))

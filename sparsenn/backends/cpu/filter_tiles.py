@@ -38,8 +38,7 @@ class _Tile:
         self._values = dict(zip(names, arguments, strict=True))
 
     def unpacked(self, name: str) -> Sequence[Any]:
-        items: Sequence[Any] = cgutils.unpack_tuple(self._builder, self._values[name])
-        return items
+        return cgutils.unpack_tuple(self._builder, self._values[name])
 
     def scalar(self, name: str, index: Any) -> Any:
         where = element_place(self._context, self._builder, self._kinds[name], self._values[name], index)

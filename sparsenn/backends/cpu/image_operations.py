@@ -48,10 +48,9 @@ def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
 @compiled
 def _lanes(one: Any, images: int) -> int:
     """Return the lanes from the first pixel of the first image to the last of the last one."""
-    found: int = (
+    return (
         (images - 1) * one[at.TARGET_IMAGE] + (one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH]
     )
-    return found
 
 
 @compiled
@@ -233,8 +232,7 @@ def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena:
 def _is_apart(one: Any, images: int) -> bool:
     """Whether images are convolved one by one, since a vector or more is between their lanes."""
     span = ((one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH] + VECTOR - 1) // VECTOR * VECTOR
-    found: bool = images > 1 and one[at.MASK] < 0 and span + VECTOR <= one[at.TARGET_IMAGE]
-    return found
+    return images > 1 and one[at.MASK] < 0 and span + VECTOR <= one[at.TARGET_IMAGE]
 
 
 @compiled
@@ -243,8 +241,7 @@ def _vectors(one: Any, images: int) -> int:
     some = images
     if _is_apart(one, images):
         some = 1
-    found: int = (_lanes(one, some) + VECTOR - 1) // VECTOR
-    return found
+    return (_lanes(one, some) + VECTOR - 1) // VECTOR
 
 
 @compiled
@@ -304,8 +301,7 @@ def _convolve(packed: Any, one: Any, clip: Any, images: int, first_tile: int, la
 
 @compiled
 def _tiles(one: Any, images: int) -> int:
-    found: int = (_vectors(one, images) + MOST_VECTORS - 1) // MOST_VECTORS
-    return found
+    return (_vectors(one, images) + MOST_VECTORS - 1) // MOST_VECTORS
 
 
 @compiled
@@ -313,8 +309,7 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
     """Return into how many chunks threads share an operation; of convolutions those that tiles or filters allow."""
     most = max(1, min(most, one[at.WORK] * images // least))
     if one[at.KIND] != at.CONVOLVE:
-        of_channels: int = min(most, one[at.CHANNELS])
-        return of_channels
+        return min(most, one[at.CHANNELS])
     tiles = _tiles(one, images)
     if tiles >= most:
         return most

@@ -243,5 +243,4 @@ def _goes_by_channel(first: Operation, second: Operation) -> bool:
     """Return whether the second is a depthwise convolution of what another one makes, if it reads that."""
     if first is second or any(one.kind != CONVOLVE or one.other is not None for one in (first, second)):
         return False
-    found: bool = first.layer.groups == 1 and first.layer.filters == second.layer.filters == second.layer.groups
-    return found
+    return first.layer.groups == 1 and first.layer.filters == second.layer.filters == second.layer.groups

@@ -70,8 +70,7 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
 @compiled
 def windows_of(outputs: int) -> int:
     """Return how many windows some outputs are."""
-    windows: int = (outputs + WINDOW - 1) // WINDOW
-    return windows
+    return (outputs + WINDOW - 1) // WINDOW
 
 
 @compiled
@@ -142,15 +141,13 @@ def job_of(packed: Packed) -> Array:
 @compiled
 def tile_lanes(lanes: int) -> int:
     """Return some lanes, rounded up to whole tiles."""
-    whole: int = (lanes + TILE - 1) // TILE * TILE
-    return whole
+    return (lanes + TILE - 1) // TILE * TILE
 
 
 @compiled
 def lanes_across(lanes: int) -> int:
     """Return the numbers of a line of a tile of some lanes: whole vectors of them."""
-    across: int = max(1, (lanes + VECTOR - 1) // VECTOR) * VECTOR
-    return across
+    return max(1, (lanes + VECTOR - 1) // VECTOR) * VECTOR
 
 
 @compiled
@@ -185,8 +182,7 @@ def _enter_lanes(rows: Array, row: int, width: int, lanes: int, panel: Array, st
 @compiled
 def _tile(job: Array, lane: int, inputs: int) -> int:
     """Return the address of the tile of a job's panels whose first lane is one of all."""
-    address: int = job[SOURCE] + FLOAT_BYTES * lane * (inputs + 1)
-    return address
+    return job[SOURCE] + FLOAT_BYTES * lane * (inputs + 1)
 
 
 @compiled

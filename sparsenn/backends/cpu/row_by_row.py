@@ -214,8 +214,7 @@ class RowByRow:
             return counters
 
         work = chunks(rows, max(1, parts_of(rows, tasks)))
-        counters: Array = sum(map_threads(take, work), np.zeros((layers, 4), np.int64))
-        return counters
+        return sum(map_threads(take, work), np.zeros((layers, 4), np.int64))
 
 
 def _tasks(rows: int, edges: int, threads: int) -> int:

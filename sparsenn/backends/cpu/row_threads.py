@@ -147,8 +147,7 @@ def _claim(state: Array) -> int:
         if ticket & MOST_SLICES >= ticket >> 16 & MOST_SLICES:
             return -1
         if _swap(state, TICKET, ticket, ticket + 1):
-            number: int = ticket & MOST_SLICES
-            return number
+            return ticket & MOST_SLICES
 
 
 @compiled

@@ -212,15 +212,13 @@ class CUDABackend:
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
         with as_current(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
-            dense: Array = as_rows(rows_module.as_dense(features), np.float32)
-            return dense
+            return as_rows(rows_module.as_dense(features), np.float32)
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row on the device; returns a host array."""
         cp = cupy()
         with as_current(self.index), within_memory("counting", features.shape[0], 16):
-            counts: Array = cp.asnumpy(incoming.count_nonzeros(features))
-            return counts
+            return cp.asnumpy(incoming.count_nonzeros(features))
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers on the device."""

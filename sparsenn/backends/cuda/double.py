@@ -96,16 +96,14 @@ class DoubleCUDABackend(CUDABackend):
             shifted: Array = features - features.max(axis=1, keepdims=True)
             powers = cp.exp(shifted)
             sums = powers.sum(axis=1, keepdims=True)
-            found: Array = shifted - cp.log(sums) if isinstance(layer, LogSoftmax) else powers / sums
-            return found
+            return shifted - cp.log(sums) if isinstance(layer, LogSoftmax) else powers / sums
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Bring rows to the device, as a matrix; sparse ones are checked on the host."""
         cp, (count, width) = cupy(), rows.shape
         with self._here("the inputs", count, width):
             if not isinstance(rows, CSR | SparseRows):
-                matrix: Array = cp.ascontiguousarray(cp.asarray(rows), dtype=np.float64)
-                return matrix
+                return cp.ascontiguousarray(cp.asarray(rows), dtype=np.float64)
             if not isinstance(rows.indptr, np.ndarray):
                 rows = self.fetch(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
             checked = checked_rows(rows) if isinstance(rows, SparseRows) else rows.validate()
@@ -113,15 +111,13 @@ class DoubleCUDABackend(CUDABackend):
             values = checked.expanded_values().astype(np.float64)
             dense = cp.zeros((count, width), np.float64)
             dense[cp.asarray(owners), cp.asarray(checked.indices.astype(np.int64))] = cp.asarray(values)
-            placed: Array = dense
-            return placed
+            return dense
 
     def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each output its column; each input has its own row."""
         features: Any = left.features
         with self._here("the outputs", left.inputs, features.shape[1] if expansion is None else expansion.size):
-            outputs: Array = features.copy() if expansion is None else features[:, cupy().asarray(expansion)]
-            return outputs
+            return features.copy() if expansion is None else features[:, cupy().asarray(expansion)]
 
     def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which rows have a number that is not zero, and copy all that may be written over."""
@@ -147,8 +143,7 @@ class DoubleCUDABackend(CUDABackend):
         """Count the non-zeros of each row; returns a host array."""
         cp = cupy()
         with self._here("counting", *features.shape):
-            counts: Array = cp.asnumpy((features != 0).sum(axis=1)).astype(np.int64)
-            return counts
+            return cp.asnumpy((features != 0).sum(axis=1)).astype(np.int64)
 
     def number_check(self, results: int = 1) -> NumberCheck:
         """Return a check that scans at once."""
@@ -239,8 +234,7 @@ def _transposed(layer: SparseLinear) -> Any:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(import_module(_SPECIAL) if name == "erfc" else cupy(), name)
-    return function
+    return getattr(import_module(_SPECIAL) if name == "erfc" else cupy(), name)
 
 
 class _Chain:

@@ -145,8 +145,7 @@ def counters(tiles: int) -> Array:
         if stream.is_capturing():
             if tiles:
                 raise UsageError("launch the kernel once on this stream before a graph captures it")
-            none: Array = cp.empty(0, np.uint32)
-            return none
+            return cp.empty(0, np.uint32)
         with lasting_memory():
             _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
     return _counters[key]
@@ -154,5 +153,4 @@ def counters(tiles: int) -> Array:
 
 def partial_sums(tile: Tile, tiles: int, parts: int) -> Array:
     """Return room for the sums of each part of each tile; none where there is one part."""
-    sums: Array = cupy().empty(tiles * parts * tile.sums if parts > 1 else 0, np.float32)
-    return sums
+    return cupy().empty(tiles * parts * tile.sums if parts > 1 else 0, np.float32)

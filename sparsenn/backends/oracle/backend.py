@@ -56,13 +56,11 @@ class ReferenceBackend(HostMemory):
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float64 matrix."""
-        dense: Array = np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
-        return dense
+        return np.asarray(features.to_scipy().toarray() if isinstance(features, CSR) else features, np.float64)
 
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""
-        counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
-        return counts
+        return np.count_nonzero(features, axis=1).astype(np.int64)
 
 
 def _run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:

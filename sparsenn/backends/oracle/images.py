@@ -53,8 +53,7 @@ def convolve(layer: Conv2d, images: Array) -> Array:
         """Sum over the channels of each group, and over the rows and columns of a filter."""
         parts = zip(np.split(windows, layer.groups, axis=1), weights, strict=True)
         sums = [np.tensordot(part, filters, axes=([1, 4, 5], [1, 2, 3])) for part, filters in parts]
-        found: Array = layer.activation(np.concatenate(sums, axis=3).transpose(0, 3, 1, 2) + bias)
-        return found
+        return layer.activation(np.concatenate(sums, axis=3).transpose(0, 3, 1, 2) + bias)
 
     return _over_windows(images, shape, layer.sliding_window, layer.sliding_window.padding, 0.0, product)
 

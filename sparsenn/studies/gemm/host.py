@@ -34,15 +34,13 @@ def _multiply_little() -> None:
 def multiply(a: Array, b: Array) -> Array:
     """Compute the product in float64."""
     check_factors(a.shape, b.shape)
-    product: Array = a.astype(np.float64) @ b.astype(np.float64)
-    return product
+    return a.astype(np.float64) @ b.astype(np.float64)
 
 
 def launch_blas(a: Array, b: Array) -> Array:
     """Compute the product in float32 by NumPy; errors as `multiply`."""
     check_factors(a.shape, b.shape)
-    product: Array = a.astype(np.float32, copy=False) @ b.astype(np.float32, copy=False)
-    return product
+    return a.astype(np.float32, copy=False) @ b.astype(np.float32, copy=False)
 
 
 REFERENCE = ProductKernel(

@@ -88,8 +88,7 @@ def blocks_of(rows: int, columns: int, tile: int, threads: int) -> int:
 
 
 def _zeros(rows: int, columns: int) -> Array:
-    zeros: Array = cupy().zeros((rows, columns), np.float32)
-    return zeros
+    return cupy().zeros((rows, columns), np.float32)
 
 
 KERNELS = (

@@ -108,8 +108,7 @@ def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
 
 
 def _table(stack: DenseStack) -> Array:
-    lines: Array = cupy().asarray(np.array([_line(layer) for layer in stack.layers], _LAYER).view(np.uint8))
-    return lines
+    return cupy().asarray(np.array([_line(layer) for layer in stack.layers], _LAYER).view(np.uint8))
 
 
 def _line(layer: DenseLayer) -> tuple[Any, ...]:

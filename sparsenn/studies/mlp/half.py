@@ -57,8 +57,7 @@ def packing_order(inputs: int, parts: int, turn: int) -> Array:
     part, taken = np.arange(parts), np.arange(count)[:, None]
     in_turns = (taken // turn * parts + part) * turn + taken % turn
     pair = np.where(taken < whole, in_turns, whole * parts + part * rest + taken - whole)
-    order: Array = 2 * pair[:, :, None] + np.arange(2)
-    return order
+    return 2 * pair[:, :, None] + np.arange(2)
 
 
 def pack_weights(weights: Array, order: Array) -> Array:
@@ -66,8 +65,7 @@ def pack_weights(weights: Array, order: Array) -> Array:
 
     Returns float16 of shape (pairs of a thread, outputs, parts, 2), contiguous.
     """
-    packed: Array = weights[order].transpose(0, 3, 1, 2).astype(np.float16, order="C")
-    return packed
+    return weights[order].transpose(0, 3, 1, 2).astype(np.float16, order="C")
 
 
 def _run(
@@ -93,8 +91,7 @@ def _pack_all(stack: DenseStack, shares: Shares) -> Array:
         pack_weights(layer.weights, cp.asarray(packing_order(layer.inputs, *share))).ravel()
         for layer, share in zip(stack.layers, shares, strict=True)
     )
-    packed: Array = cp.concatenate(list(parts))
-    return packed
+    return cp.concatenate(list(parts))
 
 
 def _kernel(name: str, launch: Launch, summary: str) -> DenseKernel:

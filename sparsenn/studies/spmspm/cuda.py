@@ -47,8 +47,7 @@ def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, 
 def _take_rows(features: Features, rows: Array) -> Features:
     """Return some rows, by a device array of int64."""
     if not isinstance(features, CSR):
-        taken: Array = cupy().take(features, rows, axis=0)
-        return taken
+        return cupy().take(features, rows, axis=0)
     starts = features.indptr[rows]
     offsets = scan(features.indptr[rows + 1] - starts)
     entries = gather_pieces(starts, offsets, features.indices, features.values, features.iso)

@@ -66,8 +66,7 @@ class LayerStage:
 def _dense(features: Features) -> Array:
     if not isinstance(features, CSR):
         return features
-    dense: Array = features.to_scipy().toarray()
-    return dense
+    return features.to_scipy().toarray()
 
 
 def _bytes(matrix: Any) -> int:

@@ -202,8 +202,7 @@ def arranged(weights: Array) -> Array:
     # tile, upper or lower filter, g; chunk, step, first or second unit, t; tap
     parted = padded.reshape(tiles, 2, 8, chunks, 4, 2, 4, taps)
     ordered = np.ascontiguousarray(parted.transpose(3, 7, 4, 0, 2, 6, 5, 1))
-    found: Array = ordered.reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
-    return found
+    return ordered.reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
 
 
 SOURCE = "conv2d/implicit_float32.cu"

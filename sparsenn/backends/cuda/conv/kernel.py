@@ -72,8 +72,7 @@ def outputs_shape(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.fl
 
 def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> Array:
     """Return an array for the outputs; parameters and errors as those of `outputs_shape`."""
-    outputs: Array = cupy().empty(outputs_shape(layer, images, types), images.dtype)
-    return outputs
+    return cupy().empty(outputs_shape(layer, images, types), images.dtype)
 
 
 def why_not_plain(geometry: Geometry) -> str | None:

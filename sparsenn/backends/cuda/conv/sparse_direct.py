@@ -72,8 +72,7 @@ class LaidOut:
 
 def _weight_counts(weights: Array) -> Array:
     """Return the weights other than zero of each filter and channel, (filters, channels) int64."""
-    counts: Array = np.count_nonzero(weights.reshape(*weights.shape[:2], -1), axis=2)
-    return counts
+    return np.count_nonzero(weights.reshape(*weights.shape[:2], -1), axis=2)
 
 
 def _head(tiling: Tiling) -> int:

@@ -118,8 +118,7 @@ def weight_image(kind: Kind, geometry: Geometry, layout: Layout, weights: Array)
     else:
         high, low = split_tf32(held)
         image = np.concatenate((high, low), axis=5) if kind.passes > 1 else high
-    laid_out: Array = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-    return laid_out
+    return np.ascontiguousarray(image).reshape(-1).view(np.uint8)
 
 
 LEAST_DEPTH = 32  # products of a sum from where on tensor_float32 is no less precise than plain multiply-adds

@@ -270,5 +270,4 @@ def arranged(kind: Kind, steps: int, weights: Array) -> Array:
     parted = np.stack([piece.reshape(tiles, ROWS, chunks, units, numbers, taps) for piece in pieces])
     # piece, tile, filter, chunk, unit, number, tap
     ordered = parted.transpose(1, 3, 6, 0, 4, 2, 5)
-    found: Array = np.ascontiguousarray(ordered).view(np.uint8)
-    return found
+    return np.ascontiguousarray(ordered).view(np.uint8)

@@ -56,8 +56,7 @@ _STAYS = nullcontext()
 def as_current(device: int) -> AbstractContextManager[Any]:
     """Return a context in which a device is the current one. Where it is, nothing is done, which takes less."""
     cuda = cupy().cuda
-    made: AbstractContextManager[Any] = _STAYS if cuda.runtime.getDevice() == device else cuda.Device(device)
-    return made
+    return _STAYS if cuda.runtime.getDevice() == device else cuda.Device(device)
 
 
 CLOCK_RATE = 13  # cudaDevAttrClockRate, in kHz

@@ -83,8 +83,7 @@ def cache_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version:
     with entry.lock:
         if entry.value is None or entry.value[1] != version:
             entry.value = make(), version
-        made: Made = entry.value[0]
-        return made
+        return entry.value[0]
 
 
 def from_host(make: Callable[..., Array], *arrays: Array) -> Array:

@@ -53,8 +53,7 @@ def lent_memory(allocate: Any) -> Iterator[None]:
 def lasting_memory() -> AbstractContextManager[None]:
     """Allocate arrays that last longer than `lent_memory`."""
     allocate = _lender.allocate
-    context: AbstractContextManager[None] = nullcontext() if allocate is None else cupy().cuda.using_allocator(allocate)
-    return context
+    return nullcontext() if allocate is None else cupy().cuda.using_allocator(allocate)
 
 
 def release_unused() -> None:
@@ -84,8 +83,7 @@ def pinned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a host array in pinned memory: copies from and to it go on beside computation."""
     count = math.prod(shape)
     pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
-    array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
-    return array
+    return np.frombuffer(pinned, dtype, count).reshape(shape)
 
 
 def aligned_places(sizes: Sequence[int]) -> tuple[list[int], int]:

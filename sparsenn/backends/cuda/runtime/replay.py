@@ -95,12 +95,12 @@ class _Work:
             results: Any = run(rows)
         first = results[0]
         if out is not None and first.data.ptr == out.data.ptr:
-            return results  # type: ignore[no-any-return]
+            return results
         self._place = max((number for number, each in enumerate(addresses) if each == first.data.ptr), default=-1)
         if out is not None:
             _copy(out.data.ptr, first.data.ptr, out.nbytes, cupy().cuda.get_current_stream())
             return out, *results[1:]
-        return results  # type: ignore[no-any-return]
+        return results
 
 
 class _Replay(ABC):

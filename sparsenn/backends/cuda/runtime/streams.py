@@ -21,7 +21,7 @@ each waits for the other."""
 
 def on_stream(pointer: int) -> AbstractContextManager[Any]:
     """Return a context in which the stream that another library made is CuPy's current one."""
-    return _external_stream(pointer) if pointer else cupy().cuda.Stream.null  # type: ignore[no-any-return]
+    return _external_stream(pointer) if pointer else cupy().cuda.Stream.null
 
 
 @cache

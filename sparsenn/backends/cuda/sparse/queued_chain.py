@@ -76,8 +76,7 @@ class QueuedChain(ABC):
             found = int(stands_for[nonzeros > 0].sum()), int((stands_for * copies).sum())
             counts.append(LayerCounts(self._name, count, *found, edges[-1]))
         self._counted = tuple(counts)
-        outputs: Array = rows
-        return outputs
+        return rows
 
     def _counted_ranges(self) -> Sequence[tuple[int, int]]:
         """Return the layers that are run together where outputs are counted, of each range those of the last."""

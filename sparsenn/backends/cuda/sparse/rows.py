@@ -69,8 +69,7 @@ def to_dense(features: CSR, dense: Any) -> Array:
         entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
         grid = (-(-width // PIECE), min(rows, GRID_ROWS))
         launch("to_dense", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), *entries, dense)
-    written: Array = dense
-    return written
+    return dense
 
 
 # ---- What becomes of the rows that layers leave -----------------------------------------------------------------

@@ -194,8 +194,7 @@ class Transfer:
         dtype = array.dtype
         kept = np.dtype(np.float16 if keep_half and dtype == np.float16 else np.float32)
         (placed,) = self._place([(array, dtype.newbyteorder("=") if dtype.itemsize < 4 else kept)])
-        rows: Array = as_rows(placed, kept)
-        return rows
+        return as_rows(placed, kept)
 
     def place_sparse(self, rows: SparseRows) -> SparseRows:
         """Return sparse rows on the device, unchecked, as `place_dense`; values of 8 bytes and more become float32."""

@@ -138,8 +138,7 @@ def _from_interface(rows: Any, index: int) -> Array | None:
 
 def _on(index: int, array: Any) -> Array:
     _check_place(array.data.device_id, index)
-    found: Array = array
-    return found
+    return array
 
 
 def _check_place(found: int, index: int) -> None:
@@ -157,8 +156,7 @@ def is_ready(rows: Any, keep_half: bool) -> bool:
 def matrix(rows: Any, keep_half: bool) -> Array:
     """Return CuPy's matrix row-major in float32, or float16 with `keep_half`; without a copy where it is so."""
     kept = keep_half and rows.dtype == np.float16
-    found: Array = as_rows(rows, np.float16 if kept else np.float32)
-    return found
+    return as_rows(rows, np.float16 if kept else np.float32)
 
 
 # ---- Dense rows that leave as sparse ones -----------------------------------------------------------------------

@@ -103,8 +103,7 @@ def _doubled(layer: ConvLayer) -> Array:
     """Return each weight in half precision twice in a word, uint32."""
     check_half_range(layer)
     cp = cupy()
-    doubled: Array = cp.repeat(layer.weights.astype(np.float16).reshape(-1), 2).view(np.uint32)
-    return doubled
+    return cp.repeat(layer.weights.astype(np.float16).reshape(-1), 2).view(np.uint32)
 
 
 HALF = replace(

@@ -224,14 +224,14 @@ def _units(counts: Array, block: BlockShape) -> Array:
     """Return how many units so many edges of slots take, by warp; the last edges have room for the end, too."""
     of_warps = counts.reshape(*counts.shape[:2], block.warps, block.outputs)
     if block.teams:
-        return of_warps.max(axis=3)  # type: ignore[no-any-return]
-    return of_warps.sum(axis=3) // block.edges_at_once + 1  # type: ignore[no-any-return]
+        return of_warps.max(axis=3)
+    return of_warps.sum(axis=3) // block.edges_at_once + 1
 
 
 def _most_units(counts: Array, block: BlockShape) -> Array:
     if block.teams:
-        return _units(counts, block).sum(axis=2).ravel()  # type: ignore[no-any-return]
-    return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps  # type: ignore[no-any-return]
+        return _units(counts, block).sum(axis=2).ravel()
+    return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps
 
 
 def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:

@@ -356,8 +356,7 @@ class ResidentChain:
 
     def _readable(self, features: Features) -> Features:
         if not isinstance(features, CSR):
-            dense: Array = as_rows(features, np.float32)
-            return dense
+            return as_rows(features, np.float32)
         if self._reads is _Reads.ROWS:
             return to_dense(features, self._dense[: features.shape[0]])
         assert features.values.size <= 1, "rows of many values are given to what was made for one"
