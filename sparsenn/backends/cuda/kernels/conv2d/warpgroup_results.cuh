@@ -52,12 +52,6 @@ struct Packed {
                 words[i] = to_halves(values[2 * i], values[2 * i + 1]);
         }
     }
-    __device__ __forceinline__ Packed from_lane_at(int distance) const {
-        Packed found;
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) found.words[i] = __shfl_xor_sync(ALL_LANES, words[i], distance);
-        return found;
-    }
     __device__ __forceinline__ void store_to(Number* to, bool wanted) const {
         if constexpr (RUN * sizeof(Number) == 2)
             store_if(to, static_cast<half_bits>(words[0]), wanted);
