@@ -13,7 +13,6 @@ from sparsenn.backends.chains import (
     SparseRows,
 )
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.kernel_records import (
     ConvolutionKernel,
@@ -28,6 +27,7 @@ from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import (
+    DOUBLE_DEVICE,
     backend_elsewhere,
     backend_for,
     compile_seconds,

@@ -9,8 +9,7 @@ from typing import cast
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
-from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
-from sparsenn.backends.cuda.double import DoubleCUDABackend
+from sparsenn.backends.cuda.double import DEVICE, DoubleCUDABackend
 from sparsenn.backends.cuda.runtime import loader
 from sparsenn.backends.cuda.runtime.availability import count_devices
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, Kernel
@@ -19,6 +18,8 @@ from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.backends.registry import kernels, permitted_kernels
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 from sparsenn.runtime import jit
+
+DOUBLE_DEVICE = DEVICE
 
 
 def backend_for(device: str) -> Backend:
