@@ -84,7 +84,7 @@ def regular(width: int, layers: int, degree: int) -> Network:
         # most of their weights
         ((2048, 3, 1800), 20_000, "float16", "dense", {"cublas_float16"}),
     ],
-    ids=str,
+    ids=lambda value: "|".join(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_layers_of_one_width(shape, rows, precision, form, labels):
     """Of a width, a number of layers and of weights an output."""
