@@ -28,7 +28,7 @@ def assert_right(found, layer, images, *precision):
     assert_near_conv2d(found, *numbers, *precision, padding=layer.padding)
 
 
-def test_what_does_not_fit_is_told():
+def test_images_that_do_not_fit_are_refused():
     deep = Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1))
     assert "2,359,296 weights" in float32.fits_constant(deep)
     assert "shared memory" in float32.fits_tiled(Geometry(1, 200, 200, 1, (100, 100)))

@@ -122,7 +122,7 @@ def takes_sum(layer: ImageLayer, shapes: Shapes) -> bool:
 
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
-    """Return the sizes of a layer that is given images of so many channels, rows and columns."""
+    """Return the sizes of a layer and of its images, whose channels, rows and columns are `image`."""
     return Geometry(*image, layer.filters, *layer.sliding_window, layer.groups)
 
 

@@ -1,4 +1,4 @@
-"""What kernels of conv2d have in common: how one is described, and how it is launched on its layer's device.
+"""The description of a kernel of conv2d, and its launch on its layer's device.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
 returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on

@@ -168,12 +168,12 @@ def arranged(tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
     """Return what the kernel reads of a chain, as bytes: what layers are like, their biases, their weights."""
     terms = terms_of(tile.kind)
     widths = [units.size * terms, *(layer.outputs for layer in layers)]
-    told = np.zeros((len(layers), 4), np.int32)
+    records = np.zeros((len(layers), 4), np.int32)
     biases = np.zeros((len(layers), tile.neurons), np.float32)
     parts = []
     for number, (layer, slabs) in enumerate(zip(layers, slabs_of(tile, widths), strict=True)):
-        told[number, :3] = slabs, layer.outputs, layer.activation
-        told[number, 3:] = np.array([layer.clip], np.float32).view(np.int32)
+        records[number, :3] = slabs, layer.outputs, layer.activation
+        records[number, 3:] = np.array([layer.clip], np.float32).view(np.int32)
         biases[number, : layer.outputs] = layer.bias
         weights = np.zeros((slabs * tile.depth, tile.neurons), np.float32)
         if number == 0:
@@ -187,7 +187,7 @@ def arranged(tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
         )
         parts.append(np.stack(_pieces(tile.kind, np.ascontiguousarray(units)), axis=2))
     found: Array = np.concatenate(
-        [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in (told, biases, *parts)]
+        [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in (records, biases, *parts)]
     )
     return found
 

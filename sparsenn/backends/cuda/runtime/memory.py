@@ -209,9 +209,9 @@ class _WithinMemory(AbstractContextManager[None]):
             return
         if getattr(error, "status", _ALLOCATION_FAILED) == _ALLOCATION_FAILED:
             release_unused()
-            raise self._told(free_bytes()) from error
+            raise self._refusal(free_bytes()) from error
 
-    def _told(self, free: int) -> OutOfMemoryError:
+    def _refusal(self, free: int) -> OutOfMemoryError:
         what, rows = self._what, self._rows
         if not rows:
             return OutOfMemoryError(

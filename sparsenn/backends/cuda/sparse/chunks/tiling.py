@@ -80,7 +80,7 @@ MOST_STAGES = 8  # as in the kernel
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What a block of threads computes at a time; the kernel is compiled for each shape."""
+    """The outputs that a block of threads computes at a time; the kernel is compiled for each shape."""
 
     vector: int  # rows of a lane
     outputs: int  # of a warp
@@ -155,7 +155,7 @@ def room(machine: Machine, block: BlockShape) -> int:
 
 
 def record_bytes(block: BlockShape, units: Any) -> Any:
-    """Bytes of a record with so many units, before it is filled up to a multiple of 16.
+    """Return the bytes of a record with some number of units, before it is filled up to a multiple of 16.
 
     A unit is the edges that are read in one go; or an input, with the weights of a team.
     """
@@ -163,7 +163,7 @@ def record_bytes(block: BlockShape, units: Any) -> Any:
 
 
 def header_words(block: BlockShape) -> int:
-    """Words of a record before its units."""
+    """Return the words of a record before its units."""
     return 4 * block.teams + parts_of(block.warps, 4) * 4
 
 

@@ -44,7 +44,7 @@ OUTPUT_BYTES = 2 * 4 * 16  # likewise for each warp and tile: scales and biases 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What a block of the kernel computes."""
+    """The outputs that a block computes at a time."""
 
     planes: int  # 2 where numbers are split into two halves, else 1
     rows: int  # at a time
@@ -59,7 +59,7 @@ class BlockShape:
 
     @property
     def threads(self) -> int:
-        """Of a block; a further warpgroup copies."""
+        """Threads of a block; a further warpgroup copies."""
         return WARPGROUP * (self.groups + 1)
 
     @property
@@ -67,8 +67,8 @@ class BlockShape:
         """Shared memory of a block."""
         weights = group_bytes(self.planes) * self.groups * self.tiles
         stage = weights + self.planes * UNITS * 16 * self.rows
-        told = 8 * self.rows + OUTPUT_BYTES * self.tiles
-        own = self.groups * WARPGROUP // WARP * (self.planes * TURNED_BYTES + told)
+        scales = 8 * self.rows + OUTPUT_BYTES * self.tiles
+        own = self.groups * WARPGROUP // WARP * (self.planes * TURNED_BYTES + scales)
         return self.stages * stage + own + 16 * self.stages
 
     def programs(self) -> tuple[Program, Program]:
