@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,11 +43,10 @@ def machine_code(cp: Any, name: str, text: str, options: tuple[str, ...], archit
     raise RuntimeError(f"there is no folder to keep the machine code of {name} in; set SPARSENN_CACHE to one")
 
 
-def _folders() -> list[Path]:
-    try:
-        return [cache_folder() / "kernels", _folder_of_process()]
-    except ResourceError:
-        return [_folder_of_process()]
+def _folders() -> Iterator[Path]:
+    with suppress(ResourceError):
+        yield cache_folder() / "kernels"
+    yield _folder_of_process()
 
 
 def _folder_of_process() -> Path:
