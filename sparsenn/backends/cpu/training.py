@@ -48,7 +48,11 @@ def _activate(activation: Activation, z: Array) -> Array:
 
 def times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
     """Multiply slopes, in place, by the activation's derivative at these outputs."""
-    if not isinstance(activation, Identity):
+    if isinstance(activation, ReLU):  # without the formula's arrays of ones and zeros
+        slopes *= outputs > 0
+        if activation.parameter != np.inf:
+            slopes *= outputs < np.float32(activation.parameter)
+    elif not isinstance(activation, Identity):
         slopes *= row_of(activation).slope_at(outputs)
 
 
