@@ -42,7 +42,7 @@ SHAPES = {
 """Numbers of images by channels, height and width of an image, filters, their height and width in one, and padding."""
 
 LIBRARIES = (
-    *("library", "cublas", "cublas_tf32", "cublas_float16"),
+    *("library", "library_tf32", "library_float16", "cublas", "cublas_tf32", "cublas_float16"),
     *("conv_cudnn_float32", "conv_cudnn_tf32", "conv_cudnn_float16"),
 )
 """Rungs that are libraries themselves; the others of their precision are compared with them."""

@@ -91,7 +91,7 @@ LADDER = Ladder(
         "reference": (REFERENCE,),
         "cpu": (SEQUENTIAL, BLAS),
         "emulated": own.KERNELS,
-        "cuda": (*plain.KERNELS, *tensor.KERNELS, plain.LIBRARY),  # the last is no rung, but what they are held against
+        "cuda": (*plain.KERNELS, *tensor.KERNELS, *plain.LIBRARIES),  # rungs are held against the libraries
     },
     problem=random_problem,
     sizes=(1024, 1024, 1024),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.dense.cublas_lt import MOST_ALIGNED, LtProduct
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
@@ -24,6 +25,8 @@ EACH = 4  # outputs of a thread along a side of a tile
 TERMS = 16  # terms in shared memory at a time
 
 ALIGNMENT = 16  # bytes that four numbers are moved in
+
+_PRODUCTS: dict[tuple[Any, ...], LtProduct] = {}  # by device, precision, sizes and alignments
 
 _NAIVE = program("studies/gemm/kernels/01_naive.cu", THREADS=(THREADS,))
 _COALESCED = program("studies/gemm/kernels/02_coalesced.cu", THREADS=(THREADS,))
@@ -63,11 +66,21 @@ def launch_vectorized(a: Array, b: Array) -> Array:
     return product
 
 
-def _launch_library(a: Array, b: Array) -> Array:
+def _launch_library(precision: str, a: Array, b: Array) -> Array:
+    """Multiply by cuBLAS; in half precision, matrices are rounded first, and sums are float32."""
+    (rows, depth), columns = a.shape, b.shape[1]
     if not a.size or not b.size:
-        return _zeros(a.shape[0], b.shape[1])
+        return _zeros(rows, columns)
     with section("gemm"):
-        product: Array = cupy().matmul(a, b)
+        if precision == "float16":
+            a, b = a.astype(np.float16), b.astype(np.float16)
+        product: Array = cupy().empty((rows, columns), np.float32)
+        given: tuple[Any, Any] = a, b
+        aligned = tuple(min(MOST_ALIGNED, each.data.ptr & -each.data.ptr) for each in given)
+        key = given[1].device.id, precision, rows, depth, columns, aligned
+        if key not in _PRODUCTS:
+            _PRODUCTS[key] = LtProduct(key[0], precision, rows, b, np.float32, None, relu=False, aligned=aligned[0])
+        _PRODUCTS[key](a, b, product)
     return product
 
 
@@ -125,5 +138,12 @@ KERNELS = (
 )
 """In the ladder's order."""
 
-LIBRARY = product_kernel("library", _launch_library, "cuBLAS's product")
+LIBRARIES = tuple(
+    product_kernel(name, partial(_launch_library, precision), summary, precision=precision)
+    for name, precision, summary in (
+        ("library", "float32", "cuBLAS's product"),
+        ("library_tf32", "tf32", "cuBLAS's product in TF32"),
+        ("library_float16", "float16", "cuBLAS's product in half precision, after float32 matrices are rounded"),
+    )
+)
 """What a library does, for comparison."""
