@@ -56,11 +56,11 @@ def activation_header() -> str:
     known = [f"if constexpr (KIND == {row.name.upper()}) return {row.name}_of(z, p); else" for row in others]
     known += [f"return {last.name}_of(z, p);"]
     curved = [f"case {row.name.upper()}: return {row.name}_of(z, p);" for row in ROWS if row.is_curved]
-    slopes = {
-        row: f"if (kind == {row.name.upper()}) {{\n{_indented(as_cuda(row.slope, contract=True))}\n}}"
+    slopes = [
+        f"if (kind == {row.name.upper()}) {{\n{_indented(as_cuda(row.slope, contract=True))}\n}}"
         for row in ROWS
         if row.slope is not None
-    }
+    ]
     return _TEMPLATE.format(
         codes=", ".join(ACTIVATIONS),
         clipped=RELU_CLIPPED,
@@ -68,8 +68,7 @@ def activation_header() -> str:
         functions="\n\n".join(functions),
         known=_indented("\n".join(known)),
         curved=_indented("\n".join(curved), 2),
-        straight_slopes=_indented("\n".join(text for row, text in slopes.items() if not row.is_curved)),
-        curved_slopes=_indented("\n".join(text for row, text in slopes.items() if row.is_curved)),
+        slopes=_indented("\n".join(slopes)),
     )
 
 
@@ -112,16 +111,9 @@ __device__ __forceinline__ float activate(float z, int kind, float p) {{
     return kind == IDENTITY ? z : activate_curved<float>(z, kind, p);
 }}
 
-// As `activate_curved`, its derivative where the value is y.
-template <typename Number>
-__device__ __noinline__ Number slope_curved(Number y, int kind, Number p) {{
-{curved_slopes}
-    return __int_as_float(0x7fffffff);
-}}
-
 // The derivative of an activation where its value is y.
 __device__ __forceinline__ float slope(float y, int kind, float p) {{
-{straight_slopes}
-    return slope_curved<float>(y, kind, p);
+{slopes}
+    return __int_as_float(0x7fffffff);
 }}
 """
