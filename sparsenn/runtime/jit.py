@@ -61,6 +61,14 @@ def uncontracted(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, fastmath=False)
 
 
+def uncounted(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as `compiled` does, but references to arrays are not counted: the function makes no arrays.
+
+    To count those of the arguments of a call takes longer than a line of pixels.
+    """
+    return _compile(function, _nrt=False)
+
+
 @cache  # LLVM's lock, which finding it takes, may be another thread's when a child is forked
 def address_of(function: Any, *arguments: Any) -> int:
     """Return where the code of a compiled function that returns nothing begins, for calls as in C.

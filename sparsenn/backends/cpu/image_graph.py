@@ -110,9 +110,10 @@ def _run(
     line = _scratch.take("line", 2 * program.widest)
     totals = _scratch.take("totals", 2 * program.widest).view(np.float64)
     sums = _scratch.take("sums", max(1, program.cut_filters * LANES))
-    count, number = program.packed.groups.shape[0], 0
+    packed = program.packed_of(thread)
+    count, number = packed.groups.shape[0], 0
     while True:
-        number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, sums,
+        number = run_operations(packed, number, features, first, last - first, arena, line, totals, sums,
                                 outputs, counters, thread, threads, TASKS * threads, CHUNK_WORK)  # fmt: skip
         if number == count:
             return

@@ -20,22 +20,22 @@ from sparsenn.backends.cpu.filter_tiles import (
     read_atomically,
     sharing_filters,
 )
-from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
+from sparsenn.backends.cpu.tiles import VECTOR, add_lines, larger, raise_vectors, sort_lines
 from sparsenn.formats import Array
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import uncounted
 
 LANES = MOST_VECTORS * VECTOR  # of a tile at most: of a filter's partial sums
 
 SPINS = 100_000  # polls of a counter, about 0.1 ms, before a thread that waits lets others run
 
 
-@compiled
+@uncounted
 def _fill(arena: Array, first: int, last: int) -> None:
     for place in range(first, last):
         arena[np.uintp(place)] = np.float32(0)
 
 
-@compiled
+@uncounted
 def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
     """Fill the margins before the lanes that are used in a plane, and after them up to the next plane's, with zeros."""
     if one[at.MASK] < 0:
@@ -45,7 +45,7 @@ def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
     _fill(arena, begin + used, begin + one[at.TARGET_PLANE])
 
 
-@compiled
+@uncounted
 def _lanes(one: Any, images: int) -> int:
     """Return the lanes from the first pixel of the first image to the last of the last one."""
     return (
@@ -53,59 +53,80 @@ def _lanes(one: Any, images: int) -> int:
     )
 
 
-@compiled
+@uncounted
+def _halve(source: Array, begin: int, target: Array, to: int, count: int) -> None:
+    """Copy every other number, `count` of them: whole vectors."""
+    sort_lines(source, begin, 0, target, to, -1, 0, 1, 2 * count - 1)
+
+
+@uncounted
 def _copy_line(source: Array, begin: int, across: int, arena: Array, to: int, count: int) -> None:
     """Copy every number, or some that are a stride apart."""
     if across == 1:
         for x in range(np.uintp(count)):
             arena[np.uintp(to) + x] = source[np.uintp(begin) + x]
     elif across == 2 and count >= VECTOR:
-        halve(source, begin, arena, to, count // VECTOR * VECTOR)
+        _halve(source, begin, arena, to, count // VECTOR * VECTOR)
         last = count - VECTOR  # the last vector overlaps the one before
-        halve(source, begin + 2 * last, arena, to + last, VECTOR)
+        _halve(source, begin + 2 * last, arena, to + last, VECTOR)
     else:
         for x in range(np.uintp(count)):
             arena[np.uintp(to) + x] = source[np.uintp(begin) + x * np.uintp(across)]
 
 
-@compiled
+@uncounted
 def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: int, arena: Array) -> None:
     """Copy a channel, its pixels sorted by the remainders of their line and column."""
-    down, across, height, width = one[at.DOWN], one[at.ACROSS], one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
-    first, last, is_padded = one[at.FIRST_PAIR], one[at.LAST_PAIR], one[at.MASK] >= 0
-    for number in range(first, last):
-        plane = (channel & one[at.TARGET_BITS]) * (last - first) + number - first
-        plane = one[at.TARGET] + plane * one[at.TARGET_PLANE]
-        top, left = packed.pairs[number, 0], packed.pairs[number, 1]
-        wide, apart = (width - left + across - 1) // across, one[at.TARGET_LINE]
-        written, end = wide, plane + one[at.TARGET_PLANE]
-        if is_padded:
-            _fill(arena, plane - one[at.TOP], plane)
+    first, last, pairs = one[at.FIRST_PAIR], one[at.LAST_PAIR], packed.pairs
+    source = (channel & one[at.SOURCE_BITS]) * one[at.SOURCE_PLANE]
+    plane = one[at.TARGET] + (channel & one[at.TARGET_BITS]) * (last - first) * one[at.TARGET_PLANE]
+    number = first
+    while number < last:
+        top, left, phases = pairs[number, 0], pairs[number, 1], 1
+        if one[at.ACROSS] == 2 and left == 0 and number + 1 < last and pairs[number + 1, 0] == top:
+            phases = 2  # of even and of odd columns, which are read together
+        begin = source + top * one[at.SOURCE_LINE] + left
         for image in range(images):
-            to = plane + image * one[at.TARGET_IMAGE]
-            for line in range(top, height, down):
-                source = (channel & one[at.SOURCE_BITS]) * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
-                written = wide
-                if one[at.SOURCE] < 0:
-                    _copy_line(inputs[row + image], source, across, arena, to, wide)
-                else:
-                    source += one[at.SOURCE] + image * one[at.SOURCE_IMAGE]
-                    filled = (wide + VECTOR - 1) // VECTOR * VECTOR
-                    if across == 2 and to + filled <= end:  # the zeros behind the line are margin, or written over
-                        halve(arena, source, arena, to, wide)
-                        written = filled
-                    else:
-                        _copy_line(arena, source, across, arena, to, wide)
-                if is_padded and written < apart:
-                    _fill(arena, to + written, to + apart)
-                to += apart
-            if is_padded:
-                _fill(arena, to, plane + (image + 1) * one[at.TARGET_IMAGE])
-        if is_padded:
-            _fill(arena, plane + images * one[at.TARGET_IMAGE], end)
+            if one[at.SOURCE] < 0:
+                _sort(inputs[row + image], begin, one, top, left, phases, plane, image, images, arena)
+            else:
+                start = begin + one[at.SOURCE] + image * one[at.SOURCE_IMAGE]
+                _sort(arena, start, one, top, left, phases, plane, image, images, arena)
+        plane += phases * one[at.TARGET_PLANE]
+        number += phases
 
 
-@compiled
+@uncounted
+def _sort(source: Array, begin: int, one: Any, top: int, left: int, phases: int, plane: int, image: int, images: int,
+          arena: Array) -> None:  # fmt: skip
+    """Copy an image's pixels of one or two phases, which begin at a place, to planes; margins are filled with zeros."""
+    down, across, apart, size = one[at.DOWN], one[at.ACROSS], one[at.TARGET_LINE], one[at.TARGET_PLANE]
+    lines, columns = (one[at.SOURCE_HEIGHT] - top + down - 1) // down, one[at.SOURCE_WIDTH] - left
+    step, to = down * one[at.SOURCE_LINE], plane + image * one[at.TARGET_IMAGE]
+    vectors, filled = 0, 0  # lines that are written in whole vectors, and the numbers of these
+    if across == 2:  # the zeros behind a line are margin, or written over
+        filled = (columns + 2 * VECTOR - 1) // (2 * VECTOR) * VECTOR
+        vectors = min(lines, (plane + size - filled - to) // apart + 1, (source.size - 2 * filled - begin) // step + 1)
+        vectors = max(0, vectors)
+        other = to + size if phases == 2 else -1
+        sort_lines(source, begin, step, arena, to, other, apart, vectors, columns)
+    for phase in range(phases):
+        wide = (columns - phase + across - 1) // across
+        for line in range(vectors, lines):
+            _copy_line(source, begin + line * step + phase, across, arena, to + line * apart, wide)
+        if one[at.MASK] >= 0:
+            if image == 0:
+                _fill(arena, to - one[at.TOP], to)
+            for line in range(lines):
+                written = filled if line < vectors else wide
+                if written < apart:
+                    _fill(arena, to + line * apart + written, to + (line + 1) * apart)
+            end = one[at.TARGET_IMAGE] if image < images - 1 else size - image * one[at.TARGET_IMAGE]
+            _fill(arena, to + lines * apart, to + end)
+        to += size
+
+
+@uncounted
 def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs: Array) -> None:
     height, width = one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
     for image in range(images):
@@ -117,7 +138,7 @@ def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs
                 outputs[row + image, target + x] = arena[begin + x]
 
 
-@compiled
+@uncounted
 def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line: Array) -> None:
     """Compute the outputs of a channel of an image: of each line of windows the largest of columns, then across."""
     wide, across, half = np.uintp(one[at.TARGET_WIDTH]), one[at.ACROSS], line.size // 2
@@ -133,8 +154,8 @@ def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line
             begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
             start, count, place = begin * across + column - one[at.BESIDE], end - begin, target + np.uintp(begin)
             if across == 2 and count >= VECTOR:
-                halve(line, start, line, half, count // VECTOR * VECTOR)
-                halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, VECTOR)
+                _halve(line, start, line, half, count // VECTOR * VECTOR)
+                _halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, VECTOR)
                 for x in range(np.uintp(count)):
                     arena[place + x] = larger(arena[place + x], line[np.uintp(half) + x])
             else:
@@ -142,7 +163,7 @@ def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line
                     arena[place + x] = larger(arena[place + x], line[np.uintp(start) + x * np.uintp(across)])
 
 
-@compiled
+@uncounted
 def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals: Array) -> None:
     """Compute the outputs of a channel of an image; a window's pixels are added line after line.
 
@@ -155,12 +176,8 @@ def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals
         if width == 1:
             begin = max(0, -one[at.BESIDE])
             columns = np.uintp(min(one[at.SOURCE_WIDTH], one[at.WINDOW_COLUMNS] - one[at.BESIDE]) - begin)
-            for x in range(columns):
-                totals[x] = 0.0
-            for line in range(first, last):
-                source = np.uintp(base + line * one[at.SOURCE_LINE] + begin)
-                for x in range(columns):
-                    totals[x] += arena[source + x]
+            start = base + first * one[at.SOURCE_LINE] + begin
+            add_lines(totals, arena, start, one[at.SOURCE_LINE], last - first, columns)
             total = 0.0
             for x in range(columns):
                 total += totals[x]
@@ -183,7 +200,7 @@ def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals
             arena[target + np.uintp(x)] = np.float32(totals[np.uintp(x)] / divisor)
 
 
-@compiled
+@uncounted
 def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
     _empty(one, channel, arena, 0)
     for image in range(images):
@@ -195,14 +212,14 @@ def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line:
             _take_means(pairs, one, base, to, arena, totals)
 
 
-@compiled
+@uncounted
 def _mask_lanes(masks: Array, mask: int, arena: Array, to: int, count: int) -> None:
     for place in range(np.uintp(count)):
         number = arena[np.uintp(to) + place]
         arena[np.uintp(to) + place] = number if masks[np.uintp(mask) + place] != 0 else np.float32(0)
 
 
-@compiled
+@uncounted
 def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena: Array) -> None:
     """Compute a channel of a sum or product of two values."""
     lanes = _lanes(one, images)
@@ -228,14 +245,14 @@ def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena:
         _empty(one, channel, arena, lanes)
 
 
-@compiled
+@uncounted
 def _is_apart(one: Any, images: int) -> bool:
     """Whether images are convolved one by one, since a vector or more is between their lanes."""
     span = ((one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH] + VECTOR - 1) // VECTOR * VECTOR
     return images > 1 and one[at.MASK] < 0 and span + VECTOR <= one[at.TARGET_IMAGE]
 
 
-@compiled
+@uncounted
 def _vectors(one: Any, images: int) -> int:
     """Return the vectors of lanes that a convolution runs over, of all images or of one at a time."""
     some = images
@@ -244,7 +261,7 @@ def _vectors(one: Any, images: int) -> int:
     return (_lanes(one, some) + VECTOR - 1) // VECTOR
 
 
-@compiled
+@uncounted
 def _convolve(packed: Any, one: Any, clip: Any, images: int, first_tile: int, last_tile: int, tiles: int, first: int,
               last: int, arena: Array, sums: Array) -> None:  # fmt: skip
     """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile.
@@ -299,12 +316,12 @@ def _convolve(packed: Any, one: Any, clip: Any, images: int, first_tile: int, la
                     _empty(one, channel, arena, vectors * VECTOR)
 
 
-@compiled
+@uncounted
 def _tiles(one: Any, images: int) -> int:
     return (_vectors(one, images) + MOST_VECTORS - 1) // MOST_VECTORS
 
 
-@compiled
+@uncounted
 def _chunks(one: Any, images: int, most: int, least: int) -> int:
     """Return into how many chunks threads share an operation; of convolutions those that tiles or filters allow."""
     most = max(1, min(most, one[at.WORK] * images // least))
@@ -317,7 +334,7 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
     return tiles * of_filters
 
 
-@compiled
+@uncounted
 def _claimed(counters: Array, number: int, thread: int, threads: int, chunks: int) -> int:
     """Return the next chunk of an operation for a thread: of its share, else of another's; `chunks` if none is left."""
     for other in range(thread, thread + threads):
@@ -331,17 +348,13 @@ def _claimed(counters: Array, number: int, thread: int, threads: int, chunks: in
     return chunks
 
 
-@compiled
-def _run_task(packed: Any, task: int, chunk: int, chunks: int, thread: int, inputs: Array, row: int, images: int,
+@uncounted
+def _run_task(packed: Any, task: int, chunk: int, chunks: int, inputs: Array, row: int, images: int,
               arena: Array, line: Array, totals: Array, sums: Array, outputs: Array) -> None:  # fmt: skip
     """Run a chunk of a task: of a convolution some tiles or filters, of other operations some channels."""
     operation, first, last = packed.tasks[task, 0], packed.tasks[task, 1], packed.tasks[task, 2]
     one, clip = packed.operations[operation], packed.clips[operation]
     kind = one[at.KIND]
-    if thread > 0 and (one[at.SOURCE_OWN] > 0 or one[at.TARGET_OWN] > 0):
-        one = one.copy()
-        one[at.SOURCE] += thread * one[at.SOURCE_OWN]
-        one[at.TARGET] += thread * one[at.TARGET_OWN]
     if kind == at.CONVOLVE:
         tiles = _tiles(one, images)
         first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
@@ -365,7 +378,7 @@ def _run_task(packed: Any, task: int, chunk: int, chunks: int, thread: int, inpu
             _combine(packed, one, clip, channel, images, arena)
 
 
-@compiled
+@uncounted
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
                    totals: Array, sums: Array, outputs: Array, counters: Array, thread: int, threads: int, most: int,
                    least: int) -> int:  # fmt: skip
@@ -389,9 +402,9 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
         while chunk < chunks:
             if by_channels:
                 for each in range(task + chunk * steps, task + (chunk + 1) * steps):
-                    _run_task(packed, each, 0, 1, thread, inputs, row, images, arena, line, totals, sums, outputs)
+                    _run_task(packed, each, 0, 1, inputs, row, images, arena, line, totals, sums, outputs)
             else:
-                _run_task(packed, task, chunk, chunks, thread, inputs, row, images, arena, line, totals, sums, outputs)
+                _run_task(packed, task, chunk, chunks, inputs, row, images, arena, line, totals, sums, outputs)
             if shared:
                 add_atomically(counters, number * (threads + 1) + threads, 1)
                 chunk = _claimed(counters, number, thread, threads, chunks)

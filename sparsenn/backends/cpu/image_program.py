@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -21,6 +22,10 @@ from sparsenn.backends.cpu.image_packing import (
     MULTIPLY,
     OUTPUT,
     SCALE,
+    SOURCE,
+    SOURCE_OWN,
+    TARGET,
+    TARGET_OWN,
     Operation,
     Packed,
     Writer,
@@ -37,11 +42,26 @@ class Program:
 
     packed: Packed
     images: int  # at most
+    threads: int  # that share each operation
     size: int  # numbers of the arena
     widest: int  # numbers of a line at most, in whole lines of a cache
     outputs: int  # of an image
     work: int  # multiply-adds, or what takes as long, of an image
     cut_filters: int  # the most filters of a convolution whose input channels are cut
+
+    def packed_of(self, thread: int) -> Packed:
+        """Return the operations of one of the threads that share them; some planes are each one's own."""
+        return self._others[thread - 1] if 0 < thread < self.threads else self.packed
+
+    @cached_property
+    def _others(self) -> list[Packed]:
+        others = []
+        for thread in range(1, self.threads):
+            operations = self.packed.operations.copy()
+            for place, own in ((SOURCE, SOURCE_OWN), (TARGET, TARGET_OWN)):
+                operations[:, place] += thread * operations[:, own]
+            others.append(self.packed._replace(operations=operations))
+        return others
 
 
 class Planner:
@@ -231,7 +251,7 @@ class Planner:
         outputs = prod(self.shapes[-1])
         lines = (value.grid.laid(images).line for value in values)
         widest = parts_of(max(*lines, *(each.image[2] for each in self.operations)), LINE) * LINE
-        return Program(writer.packed(), images, size, widest, outputs, writer.work, writer.cut_filters)
+        return Program(writer.packed(), images, threads, size, widest, outputs, writer.work, writer.cut_filters)
 
 
 def _value_of(shape: tuple[int, ...]) -> Value:

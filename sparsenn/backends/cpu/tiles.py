@@ -6,6 +6,7 @@ long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -298,36 +299,92 @@ def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: 
     return types.void(array, whole, other, whole, whole, types.boolean), generate
 
 
-def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, count: Any) -> Any:
-    """Copy `count` numbers, every other of an array from a place on, to another; zeros fill up the last vector."""
+def _sorting(
+    typing: Any, source: Any, begin: Any, apart: Any, target: Any, even: Any, odd: Any, step: Any, lines: Any,
+    columns: Any,
+) -> Any:  # fmt: skip
+    """Write every other number of some lines to one place, and those between to another, unless that is negative.
+
+    Called with an array, where its first line begins, and how far the next one is; an array, where the first line goes
+    of either, and how far the next one is; how many lines, and the numbers of each. Zeros fill up the last vectors.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, begin, target, to, count = arguments
-        of_source, _, of_target, _, _ = signature.args
-        chosen = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
-        every_other, lanes = (ir.Constant(_WHOLE, some) for some in (chosen, list(range(VECTOR))))
-        zero = ir.Constant(_VECTOR, [0.0] * VECTOR)
+        source, begin, apart, target, even, odd, step, lines, columns = arguments
+        of_source, of_target = signature.args[0], signature.args[3]
+        evens, zero = list(range(0, VECTOR, 2)), ir.Constant(_VECTOR, [0.0] * VECTOR)
+        lanes, one = ir.Constant(_WHOLE, list(range(0, 2 * VECTOR, 2))), ir.Constant(ir.IntType(32), 1)
+        is_alone = builder.icmp_signed("<", odd, number(0))
+        # alone, the second vector begins a number earlier, so that none beyond the last one that counts is read
+        second = builder.select(is_alone, number(VECTOR - 1), number(VECTOR))
+        whole = builder.sdiv(builder.sub(columns, number(1)), number(2 * VECTOR))  # vectors but the last
+        left = builder.trunc(builder.sub(columns, builder.mul(whole, number(2 * VECTOR))), ir.IntType(32))
+        masks = [builder.icmp_signed("<", lanes, spread(builder, some)) for some in (left, builder.sub(left, one))]
 
-        vectors = builder.sdiv(builder.add(count, number(VECTOR - 1)), number(VECTOR))
-        with cgutils.for_range(builder, vectors) as loop:
-            done = builder.mul(loop.index, number(VECTOR))
-            first = builder.add(begin, builder.mul(done, number(2)))
-            place = builder.add(first, number(VECTOR - 1))  # ends with the last number that is copied
-            low = builder.load(vector_place(context, builder, of_source, source, first), align=4)
-            high = builder.load(vector_place(context, builder, of_source, source, place), align=4)
-            left = spread(builder, builder.trunc(builder.sub(count, done), ir.IntType(32)))
-            copied = builder.select(
-                builder.icmp_signed("<", lanes, left), builder.shuffle_vector(low, high, every_other), zero
+        def move(first: Any, to: Any, vector: Any, is_last: bool) -> None:
+            done = builder.mul(vector, number(VECTOR))
+            at = builder.add(first, builder.mul(done, number(2)))
+            low, high = (
+                builder.load(vector_place(context, builder, of_source, source, place), align=4)
+                for place in (at, builder.add(at, second))
             )
-            index = builder.add(to, done)
-            builder.store(copied, vector_place(context, builder, of_target, target, index), align=4)
+
+            def write(place: Any, chosen: Sequence[int], mask: Any) -> None:
+                found = builder.shuffle_vector(low, high, ir.Constant(_WHOLE, chosen))
+                found = builder.select(mask, found, zero) if is_last else found
+                index = builder.add(place, builder.add(to, done))
+                builder.store(found, vector_place(context, builder, of_target, target, index), align=4)
+
+            with builder.if_else(is_alone) as (alone, both):
+                with alone:
+                    write(even, [*evens, *(VECTOR + 1 + i for i in evens)], masks[0])
+                with both:
+                    write(even, list(range(0, 2 * VECTOR, 2)), masks[0])
+                    write(odd, list(range(1, 2 * VECTOR, 2)), masks[1])
+
+        with cgutils.for_range(builder, lines) as line:
+            first, to = builder.add(begin, builder.mul(line.index, apart)), builder.mul(line.index, step)
+            with cgutils.for_range(builder, whole) as loop:
+                move(first, to, loop.index, is_last=False)
+            move(first, to, whole, is_last=True)
         return context.get_dummy_value()
 
     whole = types.intp
-    return types.void(source, whole, target, whole, whole), generate
+    return types.void(source, whole, whole, target, whole, whole, whole, whole, whole), generate
 
 
-halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
+def _adding_lines(typing: Any, totals: Any, array: Any, begin: Any, apart: Any, lines: Any, columns: Any) -> Any:
+    """Have float64 totals be the sums of columns, line after line; what the last vectors read beyond is added up, too.
+
+    Called with the totals; an array, where its first line begins, and how far the next one is; how many lines, and the
+    numbers of each.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        totals, array, begin, apart, lines, columns = arguments
+        of_totals, of_array = signature.args[:2]
+        doubles = ir.VectorType(ir.DoubleType(), VECTOR)
+        total = cgutils.alloca_once(builder, doubles)
+        vectors = builder.sdiv(builder.add(columns, number(VECTOR - 1)), number(VECTOR))
+        with cgutils.for_range(builder, vectors) as loop:
+            done = builder.mul(loop.index, number(VECTOR))
+            builder.store(ir.Constant(doubles, [0.0] * VECTOR), total)
+            first = builder.add(begin, done)
+            with cgutils.for_range(builder, lines) as line:
+                index = builder.add(first, builder.mul(line.index, apart))
+                met = builder.load(vector_place(context, builder, of_array, array, index), align=4)
+                builder.store(builder.fadd(builder.load(total), builder.fpext(met, doubles)), total)
+            place = element_place(context, builder, of_totals, totals, done)
+            builder.store(builder.load(total), builder.bitcast(place, doubles.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(totals, array, whole, whole, whole, whole), generate
+
+
+add_lines, larger, one_filter, raise_vectors, sort_lines = map(
+    intrinsic, (_adding_lines, _larger, _summing, _raising, _sorting)
+)
 transpose_square = intrinsic(_transposing)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))

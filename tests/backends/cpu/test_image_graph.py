@@ -101,6 +101,26 @@ def test_a_nan_is_larger_than_any_number(rng):
     assert (found == -np.inf).all()
 
 
+@pytest.mark.parametrize("width", [2, 15, 16, 17, 31, 32, 33, 34, 63, 64, 65, 97])
+@pytest.mark.parametrize("window", [1, 2, 3, 7])
+def test_lines_of_any_width_are_sorted_for_strides(rng, width, window):
+    weights, padding = rng.integers(-3, 4, (3, 2, window, window)), window // 2
+    layer = Conv2d(weights, None, Identity(), stride=2, padding=padding)
+    images = rng.integers(-9, 10, (3, 2, 7, width)).astype(np.float32)
+    padded = np.pad(images, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (window, window), axis=(2, 3))[:, :, ::2, ::2]
+    expected = np.einsum("ncyxij,fcij->nfyx", windows, weights)
+    assert np.array_equal(run([layer], images), expected)
+    assert np.array_equal(run([Conv2d(np.eye(2)[:, :, None, None], None, Identity()), layer], images), expected)
+
+
+@pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 33])
+def test_means_of_whole_lines(rng, width):
+    images = rng.integers(-9, 10, (3, 5, 6, width)).astype(np.float32)
+    expected = (images.sum(axis=(2, 3)) / np.float64(6 * width)).astype(np.float32)
+    assert np.array_equal(run([AvgPool2d((6, width))], images)[..., 0, 0], expected)
+
+
 @pytest.mark.parametrize("strides", [(1, 2**31 - 1), (2**31 - 1, 2**31 - 1), (2, 9)], ids=str)
 def test_strides_beyond_the_image_take_no_memory(strides, rng):
     images = rng.normal(size=(3, 2, 7, 5)).astype(np.float32)
