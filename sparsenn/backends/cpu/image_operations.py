@@ -204,7 +204,8 @@ def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals
 def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
     _empty(one, channel, arena, 0)
     for image in range(images):
-        base = one[at.SOURCE] + channel * one[at.SOURCE_PLANE] + image * one[at.SOURCE_IMAGE]
+        source = (channel & one[at.SOURCE_BITS]) * one[at.SOURCE_PLANE]
+        base = one[at.SOURCE] + source + image * one[at.SOURCE_IMAGE]
         to = one[at.TARGET] + channel * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
         if one[at.KIND] == at.LARGEST:
             _take_largest(pairs, one, base, to, arena, line)

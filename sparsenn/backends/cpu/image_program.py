@@ -17,6 +17,7 @@ from sparsenn.backends.cpu.image_packing import (
     ADD,
     CONVOLVE,
     COPY,
+    CUT_TAPS,
     LARGEST,
     MEAN,
     MULTIPLY,
@@ -189,8 +190,8 @@ class Planner:
     def streams(self, images: int) -> dict[int, tuple[range, int]]:
         """Return operations that go together, some channels at a time, and how many, by the first of them.
 
-        A channel that a convolution makes goes through a depthwise one alone. Where the planes of all channels would
-        leave the cache before they are read, they share those of some.
+        A channel that a convolution makes goes through a depthwise one, or a pooling, alone. Where the planes of all
+        channels would leave the cache before they are read, they share those of some.
         """
         found = {}
         readers = Counter(value for each in self.operations for value in (each.source, each.other) if value)
@@ -260,7 +261,14 @@ def _value_of(shape: tuple[int, ...]) -> Value:
 
 
 def _goes_by_channel(first: Operation, second: Operation) -> bool:
-    """Return whether the second is a depthwise convolution of what another one makes, if it reads that."""
-    if first is second or any(one.kind != CONVOLVE or one.other is not None for one in (first, second)):
+    """Return whether the second takes each channel of what a convolution makes, if it reads that, alone.
+
+    Poolings do so behind convolutions of few weights: others gain more from their inputs in the first-level cache.
+    """
+    if first is second or any(one.kind == CONVOLVE and one.other is not None for one in (first, second)):
         return False
-    return first.layer.groups == 1 and first.layer.filters == second.layer.filters == second.layer.groups
+    if first.kind != CONVOLVE or first.layer.groups != 1:
+        return False
+    if second.kind in (LARGEST, MEAN):
+        return second.image[0] == first.layer.filters and first.layer.nonzeros <= 2 * CUT_TAPS * first.layer.filters
+    return second.kind == CONVOLVE and first.layer.filters == second.layer.filters == second.layer.groups

@@ -211,13 +211,17 @@ def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_channels_that_go_together_have_the_same_bits(rng, stride, density, monkeypatch):
+@pytest.mark.parametrize(("kind", "stride"), [("depthwise", 1), ("depthwise", 2), ("largest", 2), ("mean", 1)])
+def test_channels_that_go_together_have_the_same_bits(rng, kind, stride, density, monkeypatch):
     """Whether one thread takes them or several do, each with planes of its own."""
     monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
     monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
     first = Conv2d(pruned(rng, (23, 6, 1, 1), density), 0.1, Tanh())
-    deep = Conv2d(rng.normal(size=(23, 1, 3, 3)), 0.2, ReLU(), padding=1, stride=stride, groups=23)
+    deep = {
+        "depthwise": Conv2d(rng.normal(size=(23, 1, 3, 3)), 0.2, ReLU(), padding=1, stride=stride, groups=23),
+        "largest": MaxPool2d(3, stride, 1),
+        "mean": AvgPool2d(3, stride, 1),
+    }[kind]
     last = Conv2d(pruned(rng, (6, 23, 1, 1), density), 0.1, Identity())
     nodes = [Node(first, (0,)), Node(deep, (1,)), Node(last, (2,))]
     nodes += [Node(Add(), (0, 3)), Node(MaxPool2d(2), (4,))] if stride == 1 else []
