@@ -103,13 +103,11 @@ def _sort(source: Array, begin: int, one: Any, top: int, left: int, phases: int,
     down, across, apart, size = one[at.DOWN], one[at.ACROSS], one[at.TARGET_LINE], one[at.TARGET_PLANE]
     lines, columns = (one[at.SOURCE_HEIGHT] - top + down - 1) // down, one[at.SOURCE_WIDTH] - left
     step, to = down * one[at.SOURCE_LINE], plane + image * one[at.TARGET_IMAGE]
-    vectors, filled = 0, 0  # lines that are written in whole vectors, and the numbers of these
-    if across == 2:  # the zeros behind a line are margin, or written over
-        filled = (columns + 2 * VECTOR - 1) // (2 * VECTOR) * VECTOR
-        vectors = min(lines, (plane + size - filled - to) // apart + 1, (source.size - 2 * filled - begin) // step + 1)
-        vectors = max(0, vectors)
-        other = to + size if phases == 2 else -1
-        sort_lines(source, begin, step, arena, to, other, apart, vectors, columns)
+    vectors = 0  # lines that are written in whole vectors, up to the next line or beyond
+    if across == 2:
+        written = min(lines, (plane + size - to - apart - VECTOR + 1) // apart + 1)
+        vectors = max(0, min(written, (source.size - begin - 2 * apart - 2 * VECTOR) // step + 1))
+        sort_lines(source, begin, step, arena, to, to + size if phases == 2 else -1, apart, vectors, columns)
     for phase in range(phases):
         wide = (columns - phase + across - 1) // across
         for line in range(vectors, lines):
@@ -117,10 +115,8 @@ def _sort(source: Array, begin: int, one: Any, top: int, left: int, phases: int,
         if one[at.MASK] >= 0:
             if image == 0:
                 _fill(arena, to - one[at.TOP], to)
-            for line in range(lines):
-                written = filled if line < vectors else wide
-                if written < apart:
-                    _fill(arena, to + line * apart + written, to + (line + 1) * apart)
+            for line in range(vectors, lines):
+                _fill(arena, to + line * apart + wide, to + (line + 1) * apart)
             end = one[at.TARGET_IMAGE] if image < images - 1 else size - image * one[at.TARGET_IMAGE]
             _fill(arena, to + lines * apart, to + end)
         to += size

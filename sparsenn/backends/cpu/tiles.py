@@ -306,7 +306,9 @@ def _sorting(
     """Write every other number of some lines to one place, and those between to another, unless that is negative.
 
     Called with an array, where its first line begins, and how far the next one is; an array, where the first line goes
-    of either, and how far the next one is; how many lines, and the numbers of each. Zeros fill up the last vectors.
+    of either, and how far the next one is; how many lines, and the numbers of each. Zeros fill a line up to the next
+    one, and what is left of its last vector. A single line may be 0 from the next: it takes as many vectors as it has
+    numbers for.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -317,36 +319,39 @@ def _sorting(
         is_alone = builder.icmp_signed("<", odd, number(0))
         # alone, the second vector begins a number earlier, so that none beyond the last one that counts is read
         second = builder.select(is_alone, number(VECTOR - 1), number(VECTOR))
-        whole = builder.sdiv(builder.sub(columns, number(1)), number(2 * VECTOR))  # vectors but the last
-        left = builder.trunc(builder.sub(columns, builder.mul(whole, number(2 * VECTOR))), ir.IntType(32))
-        masks = [builder.icmp_signed("<", lanes, spread(builder, some)) for some in (left, builder.sub(left, one))]
 
-        def move(first: Any, to: Any, vector: Any, is_last: bool) -> None:
-            done = builder.mul(vector, number(VECTOR))
+        def move(first: Any, to: Any, done: Any) -> None:
             at = builder.add(first, builder.mul(done, number(2)))
             low, high = (
                 builder.load(vector_place(context, builder, of_source, source, place), align=4)
                 for place in (at, builder.add(at, second))
             )
+            left = builder.trunc(builder.sub(columns, builder.mul(done, number(2))), ir.IntType(32))
 
-            def write(place: Any, chosen: Sequence[int], mask: Any) -> None:
+            def write(place: Any, chosen: Sequence[int], left: Any) -> None:
                 found = builder.shuffle_vector(low, high, ir.Constant(_WHOLE, chosen))
-                found = builder.select(mask, found, zero) if is_last else found
+                found = builder.select(builder.icmp_signed("<", lanes, spread(builder, left)), found, zero)
                 index = builder.add(place, builder.add(to, done))
                 builder.store(found, vector_place(context, builder, of_target, target, index), align=4)
 
             with builder.if_else(is_alone) as (alone, both):
                 with alone:
-                    write(even, [*evens, *(VECTOR + 1 + i for i in evens)], masks[0])
+                    write(even, [*evens, *(VECTOR + 1 + i for i in evens)], left)
                 with both:
-                    write(even, list(range(0, 2 * VECTOR, 2)), masks[0])
-                    write(odd, list(range(1, 2 * VECTOR, 2)), masks[1])
+                    write(even, list(range(0, 2 * VECTOR, 2)), left)
+                    write(odd, list(range(1, 2 * VECTOR, 2)), builder.sub(left, one))
 
+        is_single = builder.icmp_signed("==", step, number(0))
+        extent = builder.select(is_single, builder.sdiv(builder.add(columns, number(1)), number(2)), step)
         with cgutils.for_range(builder, lines) as line:
             first, to = builder.add(begin, builder.mul(line.index, apart)), builder.mul(line.index, step)
-            with cgutils.for_range(builder, whole) as loop:
-                move(first, to, loop.index, is_last=False)
-            move(first, to, whole, is_last=True)
+            move(first, to, number(0))
+            # further vectors begin where a cache line does: to write across two takes several times as long
+            beyond = builder.and_(builder.add(even, to), number(VECTOR - 1))
+            done = builder.select(is_single, number(VECTOR), builder.sub(number(VECTOR), beyond))
+            vectors = builder.sdiv(builder.add(builder.sub(extent, done), number(VECTOR - 1)), number(VECTOR))
+            with cgutils.for_range(builder, vectors) as loop:
+                move(first, to, builder.add(done, builder.mul(loop.index, number(VECTOR))))
         return context.get_dummy_value()
 
     whole = types.intp
