@@ -162,6 +162,7 @@ def test_columns_by_place(model: Model, expected: np.ndarray, written: Written) 
         ("x,y,z\n1,u,3\n", {}, FileFormatError, "column 'y' holds texts, and the model takes numbers: .*--ignore y"),
         ("x,y,z\n1,2,3\n1,u,3\n", {}, FileFormatError, ":3: column 'y' holds 'u' where a number is needed"),
         ("x,y,z\n1,2,3\n1,,3\n", {}, FileFormatError, ":3: column 'y' holds nothing here: .*--impute"),
+        ("x,y,z\n1,2,\n1,,3\nu,2,3\n", {}, FileFormatError, ":2: column 'z' holds nothing here"),
         ("x,y,z\n1,2,3\n1,2\n", {}, FileFormatError, ":3: 2 columns instead of 3"),
         ("x,y,z\n", {}, FileFormatError, ":2: holds no rows"),
         ("x,y,z\n1,2,1e300\n", {}, FileFormatError, ":2: column 'z' holds a number that is not finite"),

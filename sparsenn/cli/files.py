@@ -65,8 +65,8 @@ def _is_missing(source: str | Path) -> bool:
 
 def _check_target(option: str, path: Path, suffixes: Collection[str]) -> None:
     if suffixes and not path.name.lower().lstrip(".").endswith(tuple(suffixes)):
-        found = repr(path.suffix) if path.suffix else "no suffix"
-        raise UsageError(f"{option} {path}: {found} does not name a known file type; use {', '.join(suffixes)}")
+        found = f"{path.suffix!r} does not name a known file type" if path.suffix else "no suffix names the file type"
+        raise UsageError(f"{option} {path}: {found}; use {', '.join(suffixes)}")
     if is_stream(path):
         if not os.access(path, os.W_OK):
             raise ResourceError(f"{option} {path}: is not open, or no permission to write to it")

@@ -167,7 +167,12 @@ def _run(
         if verify and problem.truth is None:
             raise UsageError(f"--verify: {problem.name} holds no truth to verify against; leave the option out")
         result = session_on(problem.network, **how).run(problem.inputs, progress=report)
-    verdict = _verdict(result, problem.truth, verify)
+        verdict = _verdict(result, problem.truth, verify)
+        if not isinstance(verdict, str) and not verdict.passed:
+            from sparsenn.datasets.truth import undecided_rows
+
+            undecided = undecided_rows(problem.network, problem.inputs, verdict.different)
+            verdict = replace(verdict, undecided=None if undecided is None else undecided.size)
     return problem, problem.name, replace(result, seconds=reading + result.seconds), verdict
 
 

@@ -141,7 +141,9 @@ class Measured:
             return ""
         label, seconds = self.others[0]
         several = " and " in label
-        compared = f"{label} take{'' if several else 's'} {seconds / self.seconds:.2f} times as long"
+        # of several steps, each has this reason; one of them may have the kernel that was slower for all
+        where = f" for layers {self.names[0][0] + 1}–{self.names[-1][1]}" if len(self.names) > 1 else ""
+        compared = f"{label}{where} take{'' if several else 's'} {seconds / self.seconds:.2f} times as long"
         return f"measured: {compared}, and w{'ere' if several else 'as'} slower in {self.wins} of {self.runs} runs"
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-from sparsenn.errors import InputError, ShapeError
+from sparsenn.errors import FileFormatError, InputError, ShapeError
 from sparsenn.formats.arrays import Array
 from sparsenn.formats.table import Table, Texts, is_number, listed, width_fault
 from sparsenn.runtime.memory import check_memory
+
+T = TypeVar("T")
 
 _MOST_CATEGORIES = 1000
 """Different texts that a column may hold; each is an input of the network."""
@@ -91,21 +94,25 @@ class TableEncoding:
         inputs = [number for number in range(len(table.names)) if number not in targets]
         if not inputs:
             raise InputError(f"{table.path}: no column is left as input")
-        columns = tuple(_column(table, number, number in texts, impute) for number in inputs)
-        return cls(columns, tuple(table.names[number] for number in targets), table.named)
+        columns = _each(inputs, lambda number: _column(table, number, number in texts, impute))
+        return cls(tuple(columns), tuple(table.names[number] for number in targets), table.named)
 
     def encode(self, table: Table, labelled: bool = False) -> Array:
         """Return what the network takes of each row: float32 of shape (rows, width)."""
         places = self.places(table, labelled)
         check_memory(4 * table.rows * self.width, f"{table.path}: {table.rows:,} rows of {self.width:,} inputs")
-        inputs, first = np.zeros((table.rows, self.width), np.float32), 0
-        for column, place in zip(self.columns, places, strict=True):
+        inputs = np.zeros((table.rows, self.width), np.float32)
+        firsts = np.cumsum([0, *(column.width for column in self.columns)])
+
+        def encode_column(number: int) -> None:
+            column, place, first = self.columns[number], places[number], firsts[number]
             if column.categories is None:
                 inputs[:, first] = _numbers(table, place, column.fill)
             else:
                 codes = _codes(table, place, column.categories, column.fill)
                 inputs[np.arange(table.rows), first + codes] = 1
-            first += column.width
+
+        _each(range(len(places)), encode_column)
         return inputs
 
     def places(self, table: Table, labelled: bool = False) -> list[int]:
@@ -162,6 +169,20 @@ def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, .
 def class_codes(table: Table, column: int, names: Sequence[str]) -> Array:
     """Return the class of each row, counted from 0: int64 of shape (rows,)."""
     return _codes(table, column, names, None)
+
+
+def _each(columns: Iterable[int], read: Callable[[int], T]) -> list[T]:
+    """Return what `read` returns for each column; of several faults, raise the one on the first line of the file."""
+    found: list[T] = []
+    faults: list[FileFormatError] = []
+    for column in columns:
+        try:
+            found.append(read(column))
+        except FileFormatError as fault:
+            faults.append(fault)
+    if faults:
+        raise min(faults, key=lambda fault: fault.line or 0)
+    return found
 
 
 def _column(table: Table, number: int, as_text: bool, impute: bool) -> Column:

@@ -29,6 +29,10 @@ _CAPTION = (
     "Savings: dead rows, equal rows and equal neurons are computed once or not at all. "
     "Generating the problem and its truth is not in any time."
 )
+_UNVERIFIED = (
+    "Verified NO: sparsenn challenge run says which categories differ, and how many of them by rounding; where savings "
+    "are off, with --no-compaction --no-deduplication --no-merging."
+)
 
 
 def challenge_table(results: Sequence[ChallengeResult]) -> Table:
@@ -105,6 +109,8 @@ def _notes(results: Sequence[ChallengeResult]) -> str:
     origin = origin_record("", {})
     notes = list(dict.fromkeys(inputs_note(result.provenance) for result in results))
     parts = [_CAPTION, *[f"Inputs: {note}." for note in notes if note]]
+    if any(run.verified is False for result in results for run in result.runs):
+        parts.append(_UNVERIFIED)
     return " ".join([*parts, f"{results[0].device}; {origin['machine']}; sparsenn {origin['version']}."])
 
 

@@ -25,25 +25,39 @@ class Verification:
     matching : categories that are in both sets.
     missing : true categories that were not found; sorted int64, counted from 0.
     unexpected : categories found that are not true; sorted int64, counted from 0.
+    undecided : how many of the missing and unexpected ones are within float32's rounding of zero, so that the order of
+        sums decides whether they are categories (docs/exactness.md); None where that is not known.
     """
 
     matching: int
     missing: Array
     unexpected: Array
+    undecided: int | None = None
 
     @property
     def passed(self) -> bool:
         """Whether the two sets are equal."""
-        return not (self.missing.size or self.unexpected.size)
+        return not self.different.size
+
+    @property
+    def different(self) -> Array:
+        """The missing and the unexpected categories."""
+        return np.concatenate([self.missing, self.unexpected])
 
     def __str__(self) -> str:
         true = self.matching + self.missing.size
         if self.passed:
             return f"PASSED: all {true:,} true categories, and no others"
         return (
-            f"FAILED: {self.matching:,} of {true:,} true categories match; "
-            f"{_named(self.missing)} missing, {_named(self.unexpected)} unexpected (samples are counted from 1)"
+            f"FAILED: {self.matching:,} of {true:,} true categories match; {_named(self.missing)} missing, "
+            f"{_named(self.unexpected)} unexpected (samples are counted from 1){self._rounding()}"
         )
+
+    def _rounding(self) -> str:
+        if self.undecided is None:
+            return ""
+        number = f"{self.undecided:,}" if self.undecided else "none"
+        return f"; {number} of these within float32's rounding of zero, where the order of sums decides"
 
 
 def compare_categories(found: Array, truth: Array) -> Verification:

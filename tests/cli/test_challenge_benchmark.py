@@ -53,7 +53,9 @@ def test_a_table_for_a_submission(run: Run, problem: Path, tmp_path: Path, suffi
 
 def test_a_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     write_dataset(replace(dataset, truth=dataset.truth[1:]), tmp_path / "wrong.h5")
-    assert "NO" in run(*HOW, tmp_path / "wrong.h5", code=1).stdout
+    text = " ".join(run(*HOW, tmp_path / "wrong.h5", code=1).stdout.split())
+    assert "NO" in text
+    assert "sparsenn challenge run says which categories differ" in text
     run(*HOW, tmp_path / "wrong.h5", "--no-verify")
 
 

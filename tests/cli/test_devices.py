@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,16 @@ def test_without_a_gpu_all_devices_are_refused_with_the_option_to_use(
     done = run("infer", problem, "--devices", "all", code=2)
     assert not done.stdout
     assert done.stderr.endswith("or use --devices cpu\n")
+
+
+def test_a_missing_gpu_by_number_is_refused_with_the_option_to_use(
+    run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    for options in ((), ("--stream",)):
+        done = run("infer", problem, "--devices", "0", *options, code=2)
+        assert done.stderr.endswith("or use --devices cpu\n")
+    assert run("infer", problem, "--device", "cuda", code=2).stderr.endswith("or use --device cpu\n")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_wrong_truth_fails_with_code_1(run: Run, dataset: Dataset, tmp_path: Pat
     assert "FAILED" in done.stderr
     assert "2 (" in done.stderr
     assert "1 (" in done.stderr
+    assert "none of these within float32's rounding" in " ".join(done.stderr.split())
     assert json.loads(done.stdout)["verified"] is False
     assert np.array_equal(read_categories(tmp_path / "found.tsv"), dataset.truth)
 

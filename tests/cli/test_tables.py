@@ -68,6 +68,12 @@ def test_text_classes_and_columns_end_to_end(
     refused(("predict", model, rows, "--device", "cpu", "--factor", "1/255"), "scales its inputs itself")
 
 
+def test_the_gap_on_the_first_line_is_reported(refused: Refused, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("size,kind,price\n1,a,1\n2,b,2\n3,,3\n,b,4\n")
+    refused(("train", rows, "--targets", "price", "--output", tmp_path / "m.h5"), f"{rows}:4: column 'kind'")
+
+
 def test_numbers_far_from_1_and_gaps(run: Run, refused: Refused, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     area, new = rng.uniform(40, 200, 300), rng.random(300) < 0.5

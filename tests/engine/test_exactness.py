@@ -31,11 +31,14 @@ from sparsenn import (
     radixnet,
 )
 from sparsenn import plan as planned
+from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs
+from sparsenn.datasets.truth import undecided_rows
 from sparsenn.engine.steps import WHOLE, Measured
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, ForeignLayer, RowTensor
+from sparsenn.report import compare_categories
 from sparsenn.structure.merging import merge_equal_outputs
 
 U = 2.0**-24
@@ -468,6 +471,20 @@ def test_merging_changes_no_output_of_the_challenge() -> None:
     assert np.unique(each).tolist() == [0, 32]
     hidden = Network(network.layers[:3])
     assert not np.array_equal(outputs(hidden, rows, "cpu", merging=True), outputs(hidden, rows, "cpu"))
+
+
+def test_a_failure_says_how_many_rows_rounding_decides() -> None:
+    weights = sp.csc_array(np.float32([-1, 2.0**-25, 1])[:, None])
+    network, rows = Network.from_scipy([weights]), from_dense(np.float32([[1, 1, 1], [0, 0, 1], [1, 0, 0]]))
+    truth = reference.categories(network, rows)
+    assert truth.tolist() == [0, 1]
+    found = Session(network, device="cpu").run(rows).categories
+    verdict = compare_categories(found, truth)
+    assert verdict.missing.tolist() == undecided_rows(network, rows, np.arange(3)).tolist() == [0]
+    assert "1 of these within float32's rounding" in str(replace(verdict, undecided=1))
+    assert "none of these within float32's rounding" in str(replace(verdict, undecided=0))
+    assert "rounding" not in str(verdict)
+    assert undecided_rows(Network((Linear(np.ones((3, 1))),)), rows, truth) is None
 
 
 def test_reproducible_sessions_refuse_foreign_layers() -> None:

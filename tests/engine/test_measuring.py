@@ -220,6 +220,8 @@ def test_a_label_says_that_a_kernel_runs_several_steps():
     assert label_of(((0, 2, "a"), (2, 3, "a"))) == "a in 2 steps"
     for label, verbs in (("a", "a takes 2.00 .* was slower"), ("a and b", "a and b take 2.00 .* were slower")):
         assert re.search(verbs, Measured((), 1.0, ((label, 2.0),)).reason)
+    steps = ((1, 2, "a"), (2, 3, "b"))
+    assert "b for layers 2–3 takes 2.00 times as long" in Measured(steps, 1.0, (("b", 2.0),)).reason
 
 
 def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
