@@ -100,6 +100,8 @@ def _channels(signal: Signal, positions: Array) -> Signal | None:
     if sources is None:
         return None
     images = replace(signal, order=None).images().flushed()
+    if images.is_scattered:  # pixels of a channel were scaled by several numbers, which made rows of them
+        return None
     chosen, (channels, *pixels) = sources[positions], images.pixels
     if np.all(np.diff(chosen) == 1):
         images = images.then(Slice(int(chosen[0]), int(chosen[-1]) + 1))
@@ -119,5 +121,7 @@ def _lines(signal: Signal, place: int, positions: Array) -> Signal | None:
     if cut != images.pixels:
         later = images.pending.pooled(images.pixels, cut) if isinstance(images.pending, Scaling) else None
         images = images.flushed() if later is None else images
+        if images.is_scattered:  # as in `_channels`
+            return None
         images = replace(images.then(Slice(first, last, axis=axis)), pending=later or Scaling()).as_image(cut)
     return images if step == 1 else images.pooled(MaxPool2d(1, (step, 1) if axis == 1 else (1, step)))

@@ -298,6 +298,13 @@ def test_channels_and_pixels_that_constants_pick() -> None:
     check(model([node("Slice", "x", "s", "e")], ["n", 5], s=ints(0, 1), e=ints(2**31 - 1, 3)), normal(4, 5))
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("places", [(0, 2), (1, 2), (2, 1)])
+def test_numbers_picked_of_images_that_were_scaled_line_by_line(axis: int, places: tuple[int, ...]) -> None:
+    constants = {"lines": normal(1, 4, 1), "p": ints(*places)}
+    check(model(chain("Mul lines", ("Gather p", {"axis": axis})), ["n", 3, 4, 5], **constants), normal(2, 3, 4, 5))
+
+
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
