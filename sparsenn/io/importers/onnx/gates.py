@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.combinations import POINTS, activation_of
 from sparsenn.io.importers.signal import Signal
@@ -101,5 +102,8 @@ class Gates:
         with np.errstate(all="ignore"):
             if node.op_type in _OPERATORS:
                 return _OPERATORS[node.op_type](*inputs)
-            activation = activation_elsewhere("onnx", node.op_type, self._attributes(node).get)
+            try:
+                activation = activation_elsewhere("onnx", node.op_type, self._attributes(node).get)
+            except InputError:  # a parameter that no layer has: where the node is computed, it is refused by name
+                return None
             return None if activation is None else activation(np.asarray(inputs[0], np.float64))

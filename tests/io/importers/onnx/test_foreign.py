@@ -110,6 +110,12 @@ def branching() -> Any:
     return graph(nodes, ["n", 20], ("y", "z"), **constants)
 
 
+def gated() -> Any:
+    nodes = chain("MatMul first", ("HardSigmoid", {"alpha": -0.2}), "Mul a _", "MatMul last", x="x", to="y")
+    nodes[0].output[:] = nodes[1].input[:] = ["a"]
+    return graph(nodes, ["n", 20], first=weights(20, 64, density=0.1), last=weights(64, 5, density=0.2))
+
+
 def largest() -> Any:
     (made,) = chain("TopK k")
     made.output.append("places")
@@ -118,7 +124,7 @@ def largest() -> Any:
 
 GRAPHS = {
     made.__name__: made
-    for made in (attention, branching, detector, embedded, largest, normalised, recurrent, reshaped, unet)
+    for made in (attention, branching, detector, embedded, gated, largest, normalised, recurrent, reshaped, unet)
 }
 
 
