@@ -56,6 +56,7 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
         if signal.axis != first.axis:
             raise InputError(f"it combines {first} and {signal}, whose rows lie along other axes")
     shape = layer.combined_shape([signal.shape for signal in signals])
+    signals = _inputs_as_images(signals)
     settled = [signal.flushed() for signal in signals]
     if isinstance(layer, Multiply):
         settled = [signal if signal.shape == shape else signal.images() for signal in settled]
@@ -81,6 +82,20 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     node = Node(layer, tuple(signal.node for signal in settled))
     same = np.array_equal(order, np.arange(order.size))
     return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)
+
+
+def _inputs_as_images(signals: Sequence[Signal]) -> list[Signal]:
+    """Return signals, with rows of a network's input as images where others take them for such."""
+    taken = next((signal for signal in signals if signal.image is not None), None)
+    if taken is None or taken.image is None:
+        return list(signals)
+    made = []
+    for signal in signals:
+        is_input = signal.node is None and signal.lies is None and signal.order is None
+        if is_input and signal.layout == taken.layout and signal.width == prod(taken.image):
+            signal = replace(signal, lies=taken.image, image=taken.image)
+        made.append(signal)
+    return made
 
 
 def multiplied(signals: Sequence[Signal]) -> Signal:

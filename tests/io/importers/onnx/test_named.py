@@ -105,6 +105,21 @@ def test_an_output_may_be_an_input_as_it_is(tmp_path: Any) -> None:
     np.testing.assert_array_equal(found["y"], np.maximum(inputs["a"], 0))
 
 
+@pytest.mark.parametrize("outputs", [("y", "z"), ("z", "y")])
+def test_an_image_beside_what_is_made_of_its_pixels(outputs: tuple[str, str]) -> None:
+    nodes = [node("Conv", "b", "K", to="y"), *chain("Flatten", "Neg", x="b", to="z")]
+    images, kernel = normal(5, 2, 3, 3), normal(4, 2, 1, 1)
+    network = from_onnx(proto(nodes, outputs, {"b": ["n", 2, 3, 3]}, K=kernel))
+    convolved = np.einsum("fc,nchw->nfhw", kernel[:, :, 0, 0], images)
+    assert_same(Session(network, device="cpu")(images), {"y": convolved, "z": -images.reshape(5, -1)})
+
+
+def test_pixels_of_an_image_are_concatenated_with_features_of_it() -> None:
+    nodes = [*chain("Flatten", "Sub half", to="p"), *chain("Conv K", "Flatten", ("Concat p _", {"axis": 1}), "Gemm W")]
+    constants = {"K": normal(4, 2, 2, 2), "W": normal(34, 3), "half": np.float32(0.5)}
+    check(model(nodes, ["n", 2, 3, 3], **constants), normal(5, 2, 3, 3))
+
+
 def test_one_value_may_be_several_outputs() -> None:
     network = from_onnx(proto([node("Relu", "a"), node("Identity", "y", to="z")], sizes={"a": ["n", 4]}))
     rows = normal(5, 4)

@@ -331,9 +331,9 @@ def test_concatenated_channels() -> None:
 
 
 def test_rows_and_images_of_one_input_are_not_combined() -> None:
-    made = [node("Flatten", "x", to="a"), *chain("Conv F", "Flatten", ("Concat a _", {"axis": 1}))]
-    proto = model(made, ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
-    with pytest.raises(InputError, match=r"node 4 \(Concat\): "):
+    made = [*chain("Flatten", "MatMul W", to="a"), *chain("Conv F", "Flatten", ("Concat a _", {"axis": 1}))]
+    proto = model(made, ["n", 2, 4, 4], F=normal(3, 2, 1, 1), W=normal(32, 5))
+    with pytest.raises(InputError, match=r"node 5 \(Concat\): "):
         from_onnx(proto)
 
 
