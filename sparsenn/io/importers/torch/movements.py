@@ -41,8 +41,9 @@ def slice_axis(signal: Signal, dim: int, start: int | None, end: int | None, ste
 
 
 def narrow(signal: Signal, dim: int, start: int, length: int) -> Signal:
-    """Return some numbers from a position on."""
-    return _positions(signal, dim, slice(start, start + length))
+    """Return some numbers from a position on, which is counted from the end where it is below 0."""
+    axis = check_axis(signal, dim)
+    return take(signal, axis, np.arange(signal.shape[axis - 1])[start:][:length])
 
 
 def _positions(signal: Signal, axis: int, bounds: slice) -> Signal:

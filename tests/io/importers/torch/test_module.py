@@ -293,6 +293,7 @@ SELECTED: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
         (4, 5, 6),
     ),
     "selected": (lambda images: images.tanh().select(2, 3).narrow(1, 1, 2), (4, 5, 6)),
+    "narrowed": (lambda images: images.tanh().narrow(1, -2, 2).narrow(3, -3, 2), (4, 5, 6)),
     "rows": (lambda rows: rows[:].tanh(), (6,)),
 }
 
