@@ -150,8 +150,9 @@ def _by_columns(signal: Signal, transformer: Any) -> Signal:
     weights = transformer.transformer_weights or {}
     parts = []
     for name, each, columns in fitted(transformer, "transformers_"):
-        places = _places(columns, width, names)
-        if not (isinstance(each, str) and each == "drop") and places.size:
+        made = transformer.output_indices_[name]
+        if made.stop > made.start:  # not so of dropped columns, and of one whose only category an encoder drops
+            places = _places(columns, width, names)
             is_same = isinstance(each, str) and each == "passthrough"
             parts.append((name, [] if is_same else list(steps_of(name, each)), places))
     factor, addend, scaled = np.ones(width), np.zeros(width), np.zeros(width, bool)

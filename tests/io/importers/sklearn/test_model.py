@@ -203,6 +203,14 @@ def test_integers_that_are_no_category_have_no_code() -> None:
     np.testing.assert_allclose(found, pipeline.predict(rows), rtol=1e-5, atol=1e-5)
 
 
+def test_a_column_whose_only_category_is_dropped_gives_nothing() -> None:
+    table = np.column_stack([np.full(60, 3.0), NEAR[:, 0]])
+    columns = make_column_transformer((OneHotEncoder(drop="first", sparse_output=False), [0]), ("passthrough", [1]))
+    pipeline = make_pipeline(columns, regressor()).fit(table, ROWS[:, 0])
+    found = Session(from_sklearn(pipeline), device="cpu")(table)[:, 0]
+    np.testing.assert_allclose(found, pipeline.predict(table), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("transformer", "message"),
     [
