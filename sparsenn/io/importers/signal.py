@@ -234,7 +234,7 @@ class Signal:
         if not channels_last:
             return replace(self, shape=(self.width,))
         order = np.arange(self.width).reshape(self.shape[0], -1).T.ravel()
-        if self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
+        if self.node is None and self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
             return replace(self, shape=(self.width,), pending=self.pending.moved(order), layout=_in_order(self.layout))
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)

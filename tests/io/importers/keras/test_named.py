@@ -51,6 +51,16 @@ def test_several_inputs_by_name_with_channels_last_or_first(tmp_path: Path, last
     np.testing.assert_array_equal(session({"image": row, "obs": INPUTS["obs"][0]}), found[:1])
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_an_image_beside_another_input_may_be_flattened_first(tmp_path: Path, last: bool) -> None:
+    layers = [flatten(), layer("Concatenate", axis=-1), dense(np.resize(LAST, (62, 2)), BIAS[:2])]
+    path = write_functional(tmp_path / "model.keras", SHAPES, layers, [["image"], ["l1", "obs"], ["l2"]])
+    image = INPUTS["image"] if last else np.moveaxis(INPUTS["image"], -1, 1)
+    found = Session(path, device="cpu")(image=image, obs=INPUTS["obs"])
+    rows = np.concatenate([INPUTS["image"].reshape(6, -1), INPUTS["obs"]], 1)
+    np.testing.assert_allclose(found, rows @ np.resize(LAST, (62, 2)) + BIAS[:2], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("listed", "names"),
     [([["l5", 0, 0], ["l2", 0, 0]], ["l5", "l2"]), ({"value": ["l5", 0, 0], "map": ["l2", 0, 0]}, ["value", "map"])],
