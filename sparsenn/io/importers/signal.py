@@ -234,8 +234,10 @@ class Signal:
         if not channels_last:
             return replace(self, shape=(self.width,))
         order = np.arange(self.width).reshape(self.shape[0], -1).T.ravel()
-        if self.node is None and self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
+        is_input = self.node is None and self.lies is None and self.order is None
+        if is_input and isinstance(self.pending, Scaling):  # rows as they are given
             return replace(self, shape=(self.width,), pending=self.pending.moved(order), layout=_in_order(self.layout))
+        order = order if self.order is None else self.order[order]
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)
 

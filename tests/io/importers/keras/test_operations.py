@@ -151,6 +151,8 @@ def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
         "layer norm of tokens": ((6, 4), lambda x: norm(scale=False)(x)),
         "layer norm of channels": ((4, 5, 3), lambda x: norm()(of.Conv2D(4, 2)(x))),
         "layer norm, then a window": ((4, 5, 3), lambda x: of.Conv2D(2, 2)(norm()(x))),
+        "layer norm, flattened": ((4, 5, 3), lambda x: of.Dense(2)(of.Flatten()(norm()(of.Conv2D(4, 2)(x))))),
+        "layer norm, reshaped": ((4, 3), lambda x: of.Dense(2)(of.Reshape((-1,))(norm()(x)))),
         "layer norm of images": ((4, 5, 3), lambda x: norm([1, 2, 3])(of.Conv2D(4, 2)(x))),
         "layer norm of lines": ((4, 5, 3), lambda x: norm(axis=2)(of.Conv2D(4, 2)(x))),
         "root mean square": ((4,), lambda x: of.RMSNormalization()(of.Dense(4)(x))),
