@@ -68,7 +68,7 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
         if all(signal.node is None for signal in settled):
             settled[0] = settled[0].settled()  # by which a network knows the width of its rows
     first = settled[0]
-    if len({signal.image for signal in settled}) > 1:
+    if len({(signal.image, signal.layout) for signal in settled}) > 1:
         raise InputError("it combines images with rows of features made from the same inputs")
     orders = [np.arange(signal.width) if signal.order is None else signal.order for signal in settled]
     lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
@@ -161,10 +161,10 @@ def _with_first(signal: Signal, axis: int) -> list[int]:
 
 def products_of(signals: Sequence[Signal]) -> list[Product] | None:
     """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
-    products = []
+    first, products = signals[0], []
     for signal in signals:
         flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
-        alike = signal.node is signals[0].node and signal.axis == signals[0].axis
+        alike = signal.node is first.node and (signal.axis, signal.layout) == (first.axis, first.layout)
         if not (alike and flat) or signal.order is not None:
             return None
         pending = signal.pending

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from keras_files import conv2d, dense, flatten, layer, write_functional
 
-from sparsenn import Session, read_model
+from sparsenn import Session, from_keras, read_model
+from sparsenn.errors import FileFormatError
 
 RNG = np.random.default_rng(4)
 KERNEL, BIAS = RNG.standard_normal((2, 3)).astype(np.float32), np.float32([0.5, -1, 0])
@@ -59,6 +60,21 @@ def test_an_image_beside_another_input_may_be_flattened_first(tmp_path: Path, la
     found = Session(path, device="cpu")(image=image, obs=INPUTS["obs"])
     rows = np.concatenate([INPUTS["image"].reshape(6, -1), INPUTS["obs"]], 1)
     np.testing.assert_allclose(found, rows @ np.resize(LAST, (62, 2)) + BIAS[:2], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_that_is_flattened_first_beside_the_image(tmp_path: Path, channels: int) -> None:
+    kernel, image = np.resize(LAST, (20 * channels, 2)), INPUTS["image"][..., :channels]
+    layers = [flatten(), dense(kernel, BIAS[:2]), layer("Rescaling", scale=2.0, offset=0.0)]
+    taken, listed = [["input"], ["l1"], ["input"]], [["l2", 0, 0], ["l3", 0, 0]]
+    path = write_functional(tmp_path / "model.keras", image.shape[1:], layers, taken, output_layers=listed)
+    if channels > 1:  # the first reads rows of numbers in Keras's order, the second images with the channels first
+        with pytest.raises(FileFormatError, match="combines images with rows of features made from the same inputs"):
+            from_keras(path)
+        return
+    found = Session(path, device="cpu")(image)
+    np.testing.assert_allclose(found["l2"], image.reshape(6, -1) @ kernel + BIAS[:2], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["l3"], 2 * np.moveaxis(image, -1, 1))
 
 
 @pytest.mark.parametrize(
