@@ -63,6 +63,8 @@ def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> A
     options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
     options.enable_cpu_mem_arena = not quiet
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    # products with weights that it dequantises are float32's; by default, it rounds inputs to 8 bits for them
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     # its fallback, to the same processor, prints to stdout
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 

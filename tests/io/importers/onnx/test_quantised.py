@@ -16,6 +16,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Conv2d, ForeignLayer, Linear, Session, SparseLinear, from_onnx, read_model
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.errors import InputError
 
 node = helper.make_node
@@ -117,6 +118,16 @@ def rows(*shape: int) -> Array:
 
 
 KINDS = pytest.mark.parametrize("kind", [TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4])
+
+
+@KINDS
+def test_onnx_runtime_multiplies_by_dequantised_weights_in_float32(kind: int) -> None:
+    made = Quantised(kind)
+    made.add("MatMul", "x", made.weights("w", 64, 32, density=0.5), to="y")
+    network, samples = from_onnx(made.model(64)), rows(64)
+    assert network.onnx_graph is not None
+    expected = samples @ network.layers[0].weights.to_scipy().toarray()
+    np.testing.assert_allclose(ForeignNetwork(network.onnx_graph).run(samples), expected, rtol=0, atol=1e-5)
 
 
 @KINDS
