@@ -237,7 +237,7 @@ class Signal:
         if (order == np.arange(order.size)).all():
             return replace(self, shape=(self.width,))
         is_input = self.node is None and self.lies is None and self.order is None
-        if is_input and isinstance(self.pending, Scaling):  # rows as they are given
+        if is_input and isinstance(self.pending, Scaling):  # rows as a caller has them
             return replace(self, shape=(self.width,), pending=self.pending.moved(order), layout=_in_order(self.layout))
         order = order if self.order is None else self.order[order]
         moved = None if (order == np.arange(order.size)).all() else order

@@ -75,9 +75,9 @@ def _launch_library(precision: str, a: Array, b: Array) -> Array:
         if precision == "float16":
             a, b = a.astype(np.float16), b.astype(np.float16)
         product: Array = cupy().empty((rows, columns), np.float32)
-        given: tuple[Any, Any] = a, b
-        aligned = tuple(min(MOST_ALIGNED, each.data.ptr & -each.data.ptr) for each in given)
-        key = given[1].device.id, precision, rows, depth, columns, aligned
+        factors: tuple[Any, Any] = a, b
+        aligned = tuple(min(MOST_ALIGNED, each.data.ptr & -each.data.ptr) for each in factors)
+        key = factors[1].device.id, precision, rows, depth, columns, aligned
         if key not in _PRODUCTS:
             _PRODUCTS[key] = LtProduct(key[0], precision, rows, b, np.float32, None, relu=False, aligned=aligned[0])
         _PRODUCTS[key](a, b, product)
