@@ -22,6 +22,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import Flatten, ImageLayer
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
+IMAGE_WORK = THREAD_WORK // 3  # multiply-adds that are worth a thread: these kernels run at a third of its peak
 CHUNK_WORK = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
 WAITING_SECONDS = 2e-5  # between polls of a counter, of a thread whose others are slow
 
@@ -68,7 +69,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
         features = features.copy()  # for which the functions would be compiled once more
     program = stack.program(parts_of(rows, threads))
     outputs = np.empty((rows, program.outputs), np.float32)
-    threads = min(threads, max(1, rows * program.work // THREAD_WORK))
+    threads = min(threads, max(1, rows * program.work // IMAGE_WORK))
     panels = chunks(rows, program.images)
     shared = len(panels) % threads
     for panel in panels[:shared]:

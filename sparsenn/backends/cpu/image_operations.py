@@ -20,7 +20,7 @@ from sparsenn.backends.cpu.filter_tiles import (
     read_atomically,
     sharing_filters,
 )
-from sparsenn.backends.cpu.tiles import VECTOR, add_lines, larger, raise_vectors, sort_lines
+from sparsenn.backends.cpu.tiles import VECTOR, add_lines, larger, raise_squares, raise_vectors, sort_lines
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import uncounted
 
@@ -160,6 +160,30 @@ def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line
 
 
 @uncounted
+def _are_squares(one: Any) -> bool:
+    """Whether windows are squares of 2 by 2, side by side and whole."""
+    return (
+        (one[at.WINDOW_LINES] == 2) & (one[at.WINDOW_COLUMNS] == 2) & (one[at.DOWN] == 2) & (one[at.ACROSS] == 2)
+        & (one[at.ABOVE] == 0) & (one[at.BESIDE] == 0)
+        & (2 * one[at.TARGET_HEIGHT] <= one[at.SOURCE_HEIGHT]) & (2 * one[at.TARGET_WIDTH] <= one[at.SOURCE_WIDTH])
+    )  # fmt: skip
+
+
+@uncounted
+def _take_squares(one: Any, base: int, to: int, end: int, arena: Array, line: Array) -> None:
+    """Compute the largest numbers of squares of a channel of an image; vectors are written up to `end`."""
+    apart, wide = one[at.TARGET_LINE], one[at.TARGET_WIDTH]
+    written = (wide + VECTOR - 1) // VECTOR * VECTOR
+    vectors = max(0, min(one[at.TARGET_HEIGHT], (end - to - written) // apart + 1))  # lines in whole vectors
+    raise_squares(arena, base, one[at.SOURCE_LINE], arena, to, apart, vectors, wide)
+    for y in range(vectors, one[at.TARGET_HEIGHT]):
+        raise_squares(arena, base + 2 * y * one[at.SOURCE_LINE], one[at.SOURCE_LINE], line, 0, 0, 1, wide)
+        target = np.uintp(to + y * apart)
+        for x in range(np.uintp(wide)):
+            arena[target + x] = line[x]
+
+
+@uncounted
 def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals: Array) -> None:
     """Compute the outputs of a channel of an image; a window's pixels are added line after line.
 
@@ -203,7 +227,10 @@ def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line:
         source = (channel & one[at.SOURCE_BITS]) * one[at.SOURCE_PLANE]
         base = one[at.SOURCE] + source + image * one[at.SOURCE_IMAGE]
         to = one[at.TARGET] + channel * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
-        if one[at.KIND] == at.LARGEST:
+        if one[at.KIND] == at.LARGEST and _are_squares(one):
+            end = one[at.TARGET] + (channel + 1) * one[at.TARGET_PLANE] - one[at.TOP]
+            _take_squares(one, base, to, end, arena, line)
+        elif one[at.KIND] == at.LARGEST:
             _take_largest(pairs, one, base, to, arena, line)
         else:
             _take_means(pairs, one, base, to, arena, totals)

@@ -269,13 +269,17 @@ def _transposing(typing: Any, source: Any, begin: Any, apart: Any, target: Any, 
     return types.void(source, whole, whole, target, whole, whole), generate
 
 
+def _larger_of(builder: Any, one: Any, other: Any) -> Any:
+    """Return the larger of two numbers, or of each two of vectors; a NaN is larger than any."""
+    stays = builder.or_(builder.fcmp_ordered("<=", other, one), builder.fcmp_unordered("uno", one, one))
+    return builder.select(stays, one, other)
+
+
 def _larger(typing: Any, one: Any, other: Any) -> Any:
     """Return the larger of two numbers without a branch; a NaN is larger than any."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        one, other = arguments
-        stays = builder.or_(builder.fcmp_ordered("<=", other, one), builder.fcmp_unordered("uno", one, one))
-        return builder.select(stays, one, other)
+        return _larger_of(builder, *arguments)
 
     return types.float32(types.float32, types.float32), generate
 
@@ -291,12 +295,47 @@ def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: 
             place = vector_place(context, builder, of_array, array, builder.add(to, lane))
             met = vector_place(context, builder, of_other, other, builder.add(begin, lane))
             new, old = builder.load(met, align=4), builder.load(place, align=4)
-            stays = builder.or_(builder.fcmp_ordered("<=", new, old), builder.fcmp_unordered("uno", old, old))
-            builder.store(builder.select(fresh, new, builder.select(stays, old, new)), place, align=4)
+            builder.store(builder.select(fresh, new, _larger_of(builder, old, new)), place, align=4)
         return context.get_dummy_value()
 
     whole = types.intp
     return types.void(array, whole, other, whole, whole, types.boolean), generate
+
+
+def _raising_squares(
+    typing: Any, source: Any, begin: Any, apart: Any, target: Any, to: Any, step: Any, lines: Any, columns: Any
+) -> Any:
+    """Write the largest number of each square of 2 by 2; zeros fill what is left of a line's last vector.
+
+    Called with an array, where its first line begins, and how far the next one is; an array, where the first line of
+    largest numbers goes, and how far the next one is; how many lines go there, and the numbers of each.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, begin, apart, target, to, step, lines, columns = arguments
+        of_source, of_target = signature.args[0], signature.args[3]
+        lanes, zero = ir.Constant(_WHOLE, list(range(VECTOR))), ir.Constant(_VECTOR, [0.0] * VECTOR)
+        evens, odds = (ir.Constant(_WHOLE, list(range(first, 2 * VECTOR, 2))) for first in (0, 1))
+        vectors = builder.sdiv(builder.add(columns, number(VECTOR - 1)), number(VECTOR))
+        with cgutils.for_range(builder, lines) as line:
+            above = builder.add(begin, builder.mul(line.index, builder.mul(apart, number(2))))
+            first = builder.add(to, builder.mul(line.index, step))
+            with cgutils.for_range(builder, vectors) as loop:
+                done, halves = builder.mul(loop.index, number(VECTOR)), []
+                for half in (0, VECTOR):
+                    at = builder.add(above, builder.add(builder.mul(done, number(2)), number(half)))
+                    places = (at, builder.add(at, apart))
+                    met = (vector_place(context, builder, of_source, source, place) for place in places)
+                    halves.append(_larger_of(builder, *(builder.load(place, align=4) for place in met)))
+                found = _larger_of(builder, *(builder.shuffle_vector(*halves, chosen) for chosen in (evens, odds)))
+                left = spread(builder, builder.trunc(builder.sub(columns, done), ir.IntType(32)))
+                found = builder.select(builder.icmp_signed("<", lanes, left), found, zero)
+                place = vector_place(context, builder, of_target, target, builder.add(first, done))
+                builder.store(found, place, align=4)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(source, whole, whole, target, whole, whole, whole, whole), generate
 
 
 def _sorting(
@@ -387,8 +426,8 @@ def _adding_lines(typing: Any, totals: Any, array: Any, begin: Any, apart: Any, 
     return types.void(totals, array, whole, whole, whole, whole), generate
 
 
-add_lines, larger, one_filter, raise_vectors, sort_lines = map(
-    intrinsic, (_adding_lines, _larger, _summing, _raising, _sorting)
+add_lines, larger, one_filter, raise_squares, raise_vectors, sort_lines = map(
+    intrinsic, (_adding_lines, _larger, _summing, _raising_squares, _raising, _sorting)
 )
 transpose_square = intrinsic(_transposing)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))

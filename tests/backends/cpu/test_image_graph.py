@@ -75,7 +75,7 @@ def test_bits_depend_on_no_cut(density, rng, monkeypatch):
         for cache, work in ((1, 1), (image_graph.CACHE_BYTES, 1), (1 << 16, 1 << 40)):
             monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
             monkeypatch.setattr(image_graph, "CACHE_BYTES", cache)
-            monkeypatch.setattr(image_graph, "THREAD_WORK", work)
+            monkeypatch.setattr(image_graph, "IMAGE_WORK", work)
             monkeypatch.setattr(image_graph, "CHUNK_WORK", work)
             assert np.array_equal(run(layers, images), expected)
             assert np.array_equal(run(layers, images[5:6]), expected[5:6])
@@ -99,6 +99,25 @@ def test_a_nan_is_larger_than_any_number(rng):
     assert np.argwhere(np.isnan(found)).tolist() == [[1, 1, 1, 1]]
     found = run([MaxPool2d(3, 1, 1)], np.full((2, 1, 4, 4), -np.inf, np.float32))
     assert (found == -np.inf).all()
+
+
+@pytest.mark.parametrize("size", [(2, 2), (3, 5), (8, 8), (9, 30), (7, 31), (6, 32), (5, 33), (4, 65), (24, 24)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_squares_are_pooled_in_vectors(size, threads, rng, monkeypatch):
+    """What vectors write beyond a line spoils no other line, image, channel or margin."""
+    monkeypatch.setattr(image_graph, "thread_count", lambda: threads)
+    monkeypatch.setattr(image_graph, "IMAGE_WORK", 1)
+    monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
+    images = rng.choice(np.array([-np.inf, -1, -0.0, 0, 2, np.nan], np.float32), (4, 5, *size))
+    lines, columns = (each // 2 for each in size)
+    squares = images[:, :, : 2 * lines, : 2 * columns].reshape(4, 5, lines, 2, columns, 2)
+    assert np.array_equal(run([MaxPool2d(2)], images), squares.max(axis=(3, 5)), equal_nan=True)
+    convolution = Conv2d(rng.normal(size=(3, 5, 3, 3)), padding=1)
+    images = rng.normal(size=images.shape).astype(np.float32)
+    pooled = images[:, :, : 2 * lines, : 2 * columns].reshape(4, 5, lines, 2, columns, 2).max(axis=(3, 5))
+    for count in (1, 4):
+        found = run([MaxPool2d(2), convolution], images[:count])
+        assert np.array_equal(found, run([convolution], pooled[:count]))
 
 
 @pytest.mark.parametrize("width", [2, 15, 16, 17, 31, 32, 33, 34, 63, 64, 65, 97])
@@ -183,7 +202,7 @@ def test_any_graph_gives_what_the_reference_gives(problem, count, threads):
     expected = Session(network, device="reference")(images)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(image_graph, "thread_count", lambda: threads)
-        patch.setattr(image_graph, "THREAD_WORK", 1)
+        patch.setattr(image_graph, "IMAGE_WORK", 1)
         patch.setattr(image_graph, "CHUNK_WORK", 1)
         found = run(nodes, images)
     np.testing.assert_allclose(
@@ -214,7 +233,7 @@ def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
 @pytest.mark.parametrize(("kind", "stride"), [("depthwise", 1), ("depthwise", 2), ("largest", 2), ("mean", 1)])
 def test_channels_that_go_together_have_the_same_bits(rng, kind, stride, density, monkeypatch):
     """Whether one thread takes them or several do, each with planes of its own."""
-    monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
+    monkeypatch.setattr(image_graph, "IMAGE_WORK", 1)
     monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
     first = Conv2d(pruned(rng, (23, 6, 1, 1), density), 0.1, Tanh())
     deep = {
@@ -266,7 +285,7 @@ def test_threads_share_the_filters_of_a_few_lanes_whose_channels_are_cut(rng, mo
     """Each cut pairs filters anew, and the thread that begins a sum ends it."""
     layer = Conv2d(pruned(rng, (600, 40, 3, 3), 0.2), 0.1, ReLU(), padding=1)
     images = rng.normal(size=(1, 40, 5, 5)).astype(np.float32)
-    for module, name in ((image_packing, "CUT_TAPS"), (image_packing, "CUT_BYTES"), (image_graph, "THREAD_WORK")):
+    for module, name in ((image_packing, "CUT_TAPS"), (image_packing, "CUT_BYTES"), (image_graph, "IMAGE_WORK")):
         monkeypatch.setattr(module, name, 1)
     monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
     found = []
@@ -295,7 +314,7 @@ def test_a_thread_waits_for_chunks_of_others(rng):
 def test_an_interrupt_leaves_threads_a_buffer_of_their_own(rng, monkeypatch):
     layer, images = Conv2d(rng.normal(size=(2, 1, 3, 3))), rng.normal(size=(1, 1, 9, 9)).astype(np.float32)
     monkeypatch.setattr(image_graph, "thread_count", lambda: 2)
-    monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
+    monkeypatch.setattr(image_graph, "IMAGE_WORK", 1)
     buffers = []
 
     def interrupted(function, items):
