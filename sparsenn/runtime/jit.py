@@ -35,6 +35,7 @@ if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get(
 import numba
 from numba.core import event, types
 from numba.core.typing import signature
+from numba.extending import intrinsic
 
 if numba.config.DISABLE_JIT:
     raise UsageError("numba compiles nothing where NUMBA_DISABLE_JIT is set, and sparsenn needs that; unset it")
@@ -57,8 +58,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def uncontracted(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as `compiled` does, but no multiply with an add: the bits are the same whatever it is inlined into."""
-    return _compile(function, fastmath=False)
+    """Compile as `uncounted` does, but no multiply with an add: the bits are the same whatever it is inlined into."""
+    return _compile(function, fastmath=False, _nrt=False)
 
 
 def uncounted(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,6 +68,24 @@ def uncounted(function: Callable[P, R]) -> Callable[P, R]:
     To count those of the arguments of a call takes longer than a line of pixels.
     """
     return _compile(function, _nrt=False)
+
+
+def _wide_vectors(typing: Any) -> Any:
+    """Have loops of the function that calls this take the widest vectors there are; it is inlined nowhere.
+
+    LLVM takes half of them on processors that once slowed down for whole ones.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        attributes = builder.function.attributes
+        attributes.add("noinline")  # the attributes of a function into which it were inlined would hold
+        set.add(attributes, '"prefer-vector-width"="512"')  # one of those that llvmlite does not know
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+wide_vectors = intrinsic(_wide_vectors)
 
 
 @cache  # LLVM's lock, which finding it takes, may be another thread's when a child is forked

@@ -13,7 +13,7 @@ from sparsenn.layers import Activation, Identity, ReLU
 from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.formulas import as_python
-from sparsenn.runtime.jit import uncontracted
+from sparsenn.runtime.jit import uncontracted, wide_vectors
 
 RELU = ACTIVATIONS.index(ReLU)
 IDENTITY = ACTIVATIONS.index(Identity)
@@ -39,6 +39,7 @@ def unknown_activation(layers: Sequence[Any]) -> str | None:
 
 _LINE = """\
 def activate_line(kind, sums, at, count, p):
+    wide_vectors()
     begin = uintp(at)
 {branches}
     for lane in range(uintp(count)):
@@ -78,7 +79,9 @@ def _indented(lines: list[str], depth: int) -> str:
 
 def _made(name: str, text: str) -> Callable[..., Any]:
     functions = {each: getattr(elementary, each) for each in elementary.__all__}
-    namespace: dict[str, Any] = {"__name__": __name__, "float32": np.float32, "uintp": np.uintp, **functions}
+    namespace: dict[str, Any] = {
+        "__name__": __name__, "float32": np.float32, "uintp": np.uintp, "wide_vectors": wide_vectors, **functions
+    }  # fmt: skip
     exec(compile(text, __file__, "exec"), namespace)
     function: Callable[..., Any] = namespace[name]
     return uncontracted(function)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import numba
 import numpy as np
 import pytest
 import scipy.special
 
 from sparsenn.backends.cpu import elementary
-from sparsenn.runtime.jit import compiled
+from sparsenn.backends.cpu.tiles import VECTOR
+from sparsenn.runtime.jit import compiled, wide_vectors
 
 EXACT = {"exp": np.exp, "expm1": np.expm1, "log1p": np.log1p, "tanh": np.tanh, "erfc": scipy.special.erfc}
 
@@ -43,3 +47,16 @@ def test_numbers_without_an_exponential(name):
     found, exact = _both(name, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-40, 200.0, -200.0])
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(found, exact.astype(np.float32))
+
+
+@pytest.mark.skipif(VECTOR < 16, reason="the processor has no vectors of 512 bits")
+def test_loops_of_marked_functions_take_the_widest_vectors():
+    def exponentials(numbers):
+        wide_vectors()
+        for place in range(numbers.size):
+            numbers[place] = elementary.exp(numbers[place])
+
+    function = numba.njit(exponentials)
+    function(np.zeros(100, np.float32))
+    (code,) = function.inspect_asm().values()
+    assert re.search(r"vmulps.*zmm", code)
