@@ -49,16 +49,15 @@ def guarded(verb: Callable[P, R]) -> Callable[P, R]:
         except typer.Exit:
             raise
         except BaseException as error:
-            raise typer.Exit(report_error(error, by_devices=kwargs.get("devices") is not None)) from None
+            raise typer.Exit(report_error(error)) from None
 
     return run
 
 
-def report_error(error: BaseException, by_devices: bool = False) -> int:
+def report_error(error: BaseException) -> int:
     """Say on stderr what went wrong and return the exit code; only a fault in sparsenn itself shows a traceback.
 
-    Whatever goes wrong after a signal has come that asks the program to end, that signal is the reason. `by_devices`:
-    whether the command line has --devices, beside which --device is refused.
+    Whatever goes wrong after a signal has come that asks the program to end, that signal is the reason.
     """
     error = stopped() or error
     code, message = ExitCode.BAD_INPUT, _message(error)
@@ -70,8 +69,6 @@ def report_error(error: BaseException, by_devices: bool = False) -> int:
         message = _STOPPED.get(code, "interrupted")
     elif message is None:
         code, message = ExitCode.FAULT, "a fault in sparsenn; please report it together with the lines above"
-    elif by_devices:
-        message = message.replace("use --device cpu", "use --devices cpu")
     with suppress(OSError):
         if code == ExitCode.FAULT:
             traceback.print_exception(error)

@@ -21,7 +21,7 @@ from sparsenn.engine.inputs import InputRows, Inputs, check_form, to_input_type
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.result import concatenate_results
-from sparsenn.errors import DeviceError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource
@@ -61,10 +61,7 @@ def device_names(devices: Devices) -> tuple[str, ...]:
         raise UsageError(f"the devices are {given!r}; {_KNOWN}")
     names = [name.strip() for name in given]
     if names == ["all"]:
-        try:
-            return gpus()
-        except DeviceError as error:
-            raise DeviceError(str(error).replace("--device cpu", "--devices cpu")) from error
+        return gpus()
     if names == ["cpu"]:
         return ("cpu",)
     found = [_NUMBER.fullmatch(name) for name in names]

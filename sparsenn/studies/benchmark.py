@@ -21,7 +21,8 @@ from sparsenn.studies.peers import PEERS, Peer, peer_for
 
 OURS = "sparsenn"
 WARM_UP = 3  # calls before the timed ones
-FEWEST = 10  # timed calls at least
+FEWEST = 10  # timed calls at least, unless they take `PATIENCE` times as long as they should
+PATIENCE = 5
 MOST = 20_000  # timed calls at most
 
 ALLOWED = {"float32": 1e-4, "float64": 1e-4, "tf32": 1e-2, "float16": 1e-2}
@@ -154,14 +155,23 @@ def _error(found: Array, right: Array) -> float:
 def _timed(
     rows: int, way: str, call: Callable[[], Any], seconds: float, error: float, kernels: tuple[str, ...] = ()
 ) -> Calls:
-    for _ in range(WARM_UP):
-        call()
     taken: list[float] = []
     with unwatched():
-        until = time.perf_counter() + seconds
-        while len(taken) < FEWEST or (len(taken) < MOST and time.perf_counter() < until):
+        begun = time.perf_counter()
+        for _ in range(WARM_UP):
+            call()
+            if time.perf_counter() - begun > seconds:
+                break
+        begun = time.perf_counter()
+        while _goes_on(len(taken), time.perf_counter() - begun, seconds):
             start = time.perf_counter()
             call()
             taken.append(time.perf_counter() - start)
     median, p95, p99 = (float(found) for found in np.percentile(taken, (50, 95, 99)))
     return Calls(rows, way, len(taken), median, p95, p99, error, kernels)
+
+
+def _goes_on(runs: int, passed: float, seconds: float) -> bool:
+    if runs < FEWEST:
+        return not runs or passed < PATIENCE * seconds
+    return runs < MOST and passed < seconds

@@ -78,7 +78,7 @@ def test_float32_on_tensor_cores_is_three_products_in_tf32():
 @pytest.mark.parametrize(
     ("device", "error", "message"),
     [
-        *((device, DeviceError, "use --device cpu") for device in ("cuda:99", "cuda:1234")),
+        *((device, DeviceError, "use device cpu") for device in ("cuda:99", "cuda:1234")),
         *((device, UsageError, "unknown device") for device in ("", "gpu", "cuda:", "cuda:x", "CPU")),
     ],
 )

@@ -40,7 +40,7 @@ def test_options_of_infer(refused: Refused, problem: Path, arguments: tuple[str,
 @pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU here")
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:9"])
 def test_cuda_where_there_is_none(refused: Refused, problem: Path, device: str) -> None:
-    refused(("infer", problem, "--device", device), "or use --device cpu")
+    refused(("infer", problem, "--device", device), "or use device cpu")
 
 
 @pytest.mark.parametrize("verb", ["infer", "info"])

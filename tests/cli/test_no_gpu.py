@@ -40,7 +40,7 @@ cuda = SimpleNamespace(runtime=runtime)
 """As CuPy answers where there is no driver, with the warning that it gives when two packages of it are installed."""
 
 NO_DRIVER = (
-    "error: CUDA finds no NVIDIA driver: install one, or give the container access to the GPU, or use --device cpu\n"
+    "error: CUDA finds no NVIDIA driver: install one, or give the container access to the GPU, or use device cpu\n"
 )
 
 
@@ -125,7 +125,7 @@ def test_a_gpu_that_is_hidden(spawn: Spawn, problem: Path) -> None:
     code, out, err = ended(spawn("infer", problem, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": ""}))
     assert (code, out) == (2, "")
     assert err.startswith("error: CUDA finds no NVIDIA GPU (cudaErrorNoDevice")
-    assert err.endswith("; CUDA_VISIBLE_DEVICES='' may hide it: unset that, check nvidia-smi, or use --device cpu\n")
+    assert err.endswith("; CUDA_VISIBLE_DEVICES='' may hide it: unset that, check nvidia-smi, or use device cpu\n")
     assert err.count("\n") == 1
     code, out, err = ended(spawn("infer", problem, env={"CUDA_VISIBLE_DEVICES": ""}))
     assert (code, err) == (0, "")

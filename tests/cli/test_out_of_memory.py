@@ -26,7 +26,7 @@ SIDE, FILTERS, IMAGES = 256, 16, 24
 
 NOT_ONE = (
     "there is not enough memory on the device for 1 rows; not a single row fits: free memory on the device, or use "
-    "--device cpu"
+    "device cpu"
 )
 
 
@@ -101,7 +101,7 @@ def test_a_gpu_that_another_program_has_filled(spawn: Spawn, arguments: tuple[ob
         chosen, found, noted = ended(spawn(*arguments[:-1], "auto"))
     assert (code, out) == (2, "")
     assert err.startswith("error: cuda:0 cannot be used (")
-    assert err.endswith("; see in nvidia-smi what occupies it, or use --device cpu\n")
+    assert err.endswith("; see in nvidia-smi what occupies it, or use device cpu\n")
     assert err.count("\n") == 1
     assert (chosen, noted) == (0, "")
     assert " on cpu (" in " ".join(found.split())

@@ -96,7 +96,7 @@ def test_the_problems_of_all_ladders_can_be_run(run: Run, problem: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("mlp", "--device", "cuda:99"), "use --device cpu"),
+        (("mlp", "--device", "cuda:99"), "use device cpu"),
         (("mlp", "--dataset", "radixnet-1024x120"), "--dataset: the ladder of mlp takes a random problem"),
         (("spmspm", "--widths", "7,5", "--device", "cpu"), "--widths: the ladder of spmspm takes a dataset"),
         (("mlp", "--runs", 0), "--runs"),

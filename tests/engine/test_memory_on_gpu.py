@@ -144,7 +144,7 @@ def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, way, c
     said = str(caught.value)
     assert caught.value.fitting == 0
     assert re.search(r"there is not enough memory on the device for \d rows; not a single row fits: free memory", said)
-    assert said.endswith("or use --device cpu")
+    assert said.endswith("or use device cpu")
     assert said.splitlines() == [said]
     del caught
     again = session.run(inputs)
@@ -165,7 +165,7 @@ def test_weights_that_do_not_fit_are_named(rng, way, cupy):
     said = str(caught.value)
     assert re.fullmatch(
         r"[0-9,]+ bytes of weights: the device has [0-9,]+ bytes left; free some, lower --weight-memory, "
-        r"or use --device cpu",
+        r"or use device cpu",
         said,
     )
     del caught

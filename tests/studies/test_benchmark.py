@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from scipy.sparse import random as random_matrix
@@ -25,7 +27,7 @@ from sparsenn import (
 from sparsenn.errors import UsageError
 from sparsenn.report.benchmark import benchmark_record, benchmark_table
 from sparsenn.studies import benchmark, peers
-from sparsenn.studies.benchmark import FEWEST, OURS, run_benchmark
+from sparsenn.studies.benchmark import FEWEST, OURS, WARM_UP, run_benchmark
 from sparsenn.studies.peers import PEERS, Peer, peer_for
 
 
@@ -69,7 +71,7 @@ def test_a_network_with_names_takes_rows(rng: np.random.Generator) -> None:
 def test_ways_are_timed_for_each_number_of_rows(network: Network) -> None:
     done: list[tuple[str, int, int]] = []
     told = lambda *step: done.append(step)  # noqa: E731
-    result = run_benchmark(network, [1, 50], against=["scipy"], seconds=0.01, device="cpu", progress=told)
+    result = run_benchmark(network, [1, 50], against=["scipy"], seconds=0.1, device="cpu", progress=told)
     assert [(call.rows, call.way) for call in result.calls] == [(1, OURS), (1, "scipy"), (50, OURS), (50, "scipy")]
     for call in result.calls:
         assert call.runs >= FEWEST
@@ -81,6 +83,20 @@ def test_ways_are_timed_for_each_number_of_rows(network: Network) -> None:
     assert done[-1] == ("ways timed", 4, 4)
     record = benchmark_record("m.h5", Model(network), result)
     assert [call["way"] for call in record["calls"]] == [OURS, "scipy"] * 2
+
+
+def test_long_calls_are_repeated_less_often(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def slow(*_: object) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.02)
+        return np.zeros((2, 3), np.float32)
+
+    monkeypatch.setattr(Session, "__call__", lambda self, rows, **_: slow())
+    result = run_benchmark(network, [2], against=[], seconds=0.01, device="cpu")
+    assert 1 <= result.ours(2).runs < calls < WARM_UP + FEWEST
 
 
 def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

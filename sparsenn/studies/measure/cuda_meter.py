@@ -125,7 +125,7 @@ def _checked(work: Callable[[], None], result: Array, expected: Any, what: str) 
     if not bool((result == expected).all()):
         raise DeviceError(
             f"{what} gave {float(result[0])}, not {float(expected)}: the GPU, its driver or CuPy computes wrongly; use "
-            "--device cpu"
+            "device cpu"
         )
     return work
 

@@ -21,7 +21,7 @@ OLDEST_DRIVERS = {13: 580, 12: 525}  # the oldest driver for each CUDA that ther
 
 _INSUFFICIENT_DRIVER = 35  # cudaErrorInsufficientDriver
 _NO_DEVICE = 100  # cudaErrorNoDevice
-_ELSE = "or use --device cpu"
+_ELSE = "or use device cpu"
 
 
 def check_device(index: int) -> None:

@@ -167,7 +167,7 @@ def _compiled(source: str, defines: _Defines, device: int, architecture: str | N
         raise DeviceError(
             f"the kernel {source} ({shown}) cannot be compiled for cuda:{device}: {error}; "
             "check that the CuPy package is the one for the driver's CUDA version (cupy-cuda12x[ctk] or "
-            "cupy-cuda13x[ctk]), or use --device cpu"
+            "cupy-cuda13x[ctk]), or use device cpu"
         ) from error
 
 

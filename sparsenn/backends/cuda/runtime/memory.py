@@ -215,13 +215,13 @@ class _WithinMemory(AbstractContextManager[None]):
         what, rows = self._what, self._rows
         if not rows:
             return OutOfMemoryError(
-                f"{what}: the device has {free:,} bytes left; free some, lower --weight-memory, or use --device cpu"
+                f"{what}: the device has {free:,} bytes left; free some, lower --weight-memory, or use device cpu"
             )
         fitting = min(max(0, rows - 1), free // max(1, 2 * self._bytes_per_row))  # half is left for what comes on top
         if fitting > 0:
             remedy = f"about {fitting:,} rows fit: use --batch-size {fitting}"
         else:
-            remedy = "not a single row fits: free memory on the device, or use --device cpu"
+            remedy = "not a single row fits: free memory on the device, or use device cpu"
         return OutOfMemoryError(
             f"{what}: there is not enough memory on the device for {rows:,} rows; {remedy}", fitting
         )

@@ -90,9 +90,9 @@ def refusal(device="cuda"):
         backends.backend_for(device)
     assert backends.backend_for("auto").device == "cpu"
     said = str(caught.value)
-    assert said.endswith(", or use --device cpu")
+    assert said.endswith(", or use device cpu")
     assert said.splitlines() == [said]
-    return said.removesuffix(", or use --device cpu")
+    return said.removesuffix(", or use device cpu")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_device_beyond_the_last_is_refused(monkeypatch, count, device, there):
     with pytest.raises(DeviceError) as caught:
         backends.backend_for(device)
     assert str(caught.value) == (
-        f"there is no device {device}: this machine has {there}; choose one of them, or use --device cpu"
+        f"there is no device {device}: this machine has {there}; choose one of them, or use device cpu"
     )
 
 

@@ -102,7 +102,7 @@ def test_headers_stand_in_the_text_once_and_lines_keep_their_names():
 
 def test_a_source_that_does_not_compile_is_a_device_error(fake):
     fake(FakeCuPy(poison="naive"))
-    with pytest.raises(DeviceError, match=r"01_naive.cu \(A=1\).*gpu-architecture.*cupy-cuda12x\[ctk\].*--device cpu"):
+    with pytest.raises(DeviceError, match=r"01_naive.cu \(A=1\).*gpu-architecture.*cupy-cuda12x\[ctk\].*device cpu"):
         built({"A": 1})
 
 

@@ -133,7 +133,7 @@ def chunk_weights(
     if int(sizes.sum()) > MOST_UNITS:
         raise ResourceError(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
-            f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
+            f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or device cpu"
         )
     starts = scan(sizes)
     slot = place if block.teams else _dealt(counts, block, int(place.max(initial=-1)) + 1)[group, place]
