@@ -70,22 +70,29 @@ def uncounted(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, _nrt=False)
 
 
-def _wide_vectors(typing: Any) -> Any:
-    """Have loops of the function that calls this take the widest vectors there are; it is inlined nowhere.
+def _marking(*attributes: str) -> Any:
+    """Return a function that does nothing; LLVM knows the function that calls it by some attributes."""
 
-    LLVM takes half of them on processors that once slowed down for whole ones.
-    """
+    def mark(typing: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            for attribute in attributes:
+                set.add(builder.function.attributes, attribute)  # also those that llvmlite does not know
+            return context.get_dummy_value()
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        attributes = builder.function.attributes
-        attributes.add("noinline")  # the attributes of a function into which it were inlined would hold
-        set.add(attributes, '"prefer-vector-width"="512"')  # one of those that llvmlite does not know
-        return context.get_dummy_value()
+        return types.void(), generate
 
-    return types.void(), generate
+    return intrinsic(mark)
 
 
-wide_vectors = intrinsic(_wide_vectors)
+always_inlined = _marking("alwaysinline")
+"""Have the function that calls this be inlined, so that loops around it become vectors."""
+
+wide_vectors = _marking("noinline", '"prefer-vector-width"="512"')
+"""Have loops of the function that calls this take the widest vectors there are; it is inlined nowhere.
+
+LLVM takes half of them on processors that once slowed down for whole ones. The attributes of a function into which it
+were inlined would hold.
+"""
 
 
 @cache  # LLVM's lock, which finding it takes, may be another thread's when a child is forked

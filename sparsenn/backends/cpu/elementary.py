@@ -1,7 +1,8 @@
 """Elementary functions without branches and calls, so that loops over them are compiled to vectors.
 
-They have the names that formulas of activations use. `exp` is computed in float32, the others in float64, which makes
-up for differences of nearly equal numbers. Each is within three units in the last place of the exact value.
+They have the names that formulas of activations use. `exp` and `erfc` are computed in float32, the others in float64,
+which makes up for differences of nearly equal numbers. `erfc` is within four units in the last place of the exact
+value, the others are within three.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from sparsenn.runtime.jit import uncontracted
+from sparsenn.runtime.jit import always_inlined, uncontracted
 
 __all__ = ["erfc", "exp", "expm1", "log1p", "nan", "tanh"]
 
@@ -33,13 +34,18 @@ SMALL = np.float32(-80)  # below which a power is computed 2^64 times as large f
 MOST_SINGLE = float(np.finfo(np.float32).max)
 TINY = 1e-8  # up to which expm1, log1p and tanh are their argument
 
-ERFC = (
-    -1.2655076317614378, 0.9998274227929002, 0.37791861223271567, 0.054584491570763075, 0.097896694708878,
-    -0.9478358948951164, 2.3713500621981822, -5.26738308097631, 7.9670318353082905, -7.417145055927627,
-    4.150310027785878, -1.2960344751760902, 0.17498699220342423,
+ERFC = tuple(
+    np.float32(each)
+    for each in (
+        0.5107913613319397, 0.6871606707572937, 0.5589433312416077, 0.1457701325416565, -0.17203715443611145,
+        -0.10370635986328125, 0.0979343131184578, 0.054325979202985764, -0.0763169378042221, -0.016232265159487724,
+        0.040484312921762466,
+    )
 )  # fmt: skip
-"""log(erfc(x) exp(x²) / t) by powers of t = 1 / (1 + x / 2), for x from 0 to 14: a least-squares fit at the Chebyshev
-points of SciPy's erfcx, whose largest error is 4·10⁻¹⁰."""
+"""erfc(x) exp(x²) / t by powers of t - 1/2, where t = 1 / (1 + x / 2), for x from 0 to 14: the least largest relative
+error, 5·10⁻⁹, beside SciPy's erfcx."""
+
+COARSE = np.float32(1.5 * 2.0**15)  # added to a number below 2^14, it leaves a multiple of 1/256
 
 
 def _scaling(kind: Any, word: Any, mantissa: int) -> Any:
@@ -149,12 +155,17 @@ def tanh(z: Any) -> Any:
 
 @uncontracted
 def erfc(z: Any) -> Any:
-    """Return 1 less the error function of a number."""
-    x = np.float64(min(abs(z), np.float32(14)))
-    t = 1 / (1 + x / 2)
-    p = ERFC[12]
-    for number in range(11, -1, -1):
-        p = p * t + ERFC[number]
-    found = t * _power(p - x * x)
-    found = 2 - found if z < 0 else found
+    """Return 1 less the error function of a float32 number."""
+    always_inlined()
+    half, one = np.float32(0.5), np.float32(1)
+    x = min(abs(z), np.float32(14))
+    t = one / (one + x * half)
+    p = ERFC[10]
+    for number in range(9, -1, -1):
+        p = p * (t - half) + ERFC[number]
+    coarse = (x + COARSE) - COARSE  # whose square is exact
+    d = (x - coarse) * (x + coarse)
+    rest = one - d * (one - d * (half - d * (np.float32(1 / 6) - d * np.float32(1 / 24))))
+    found = t * p * rest * exp(-(coarse * coarse))
+    found = np.float32(2) - found if z < 0 else found
     return z if z != z else found

@@ -15,7 +15,9 @@ import pickle
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -122,10 +124,26 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
     _impl_class = _Folders
 
     def __init__(self, function: Any) -> None:
-        super().__init__(function)
         self.py_func = function
-        self.stamp = self._impl.locator.get_source_stamp(), *_used(function)
-        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base, self.stamp)
+        super().__init__(function)
+
+    @cached_property
+    def stamp(self) -> tuple[Any, ...]:
+        """What compiled code depends on, as it is when the function is first called and all it uses is defined."""
+        self.stamp = self._impl.locator.get_source_stamp()  # while what it uses is looked at, itself perhaps
+        return self.stamp, *_used(self.py_func)
+
+    @cached_property
+    def _files(self) -> _CheckedFiles:
+        return _CheckedFiles(self._cache_path, self._impl.filename_base, self.stamp)
+
+    @property
+    def _cache_file(self) -> _CheckedFiles:
+        return self._files
+
+    @_cache_file.setter
+    def _cache_file(self, of_numba: Any) -> None:
+        """Overlook the files that numba makes, whose stamp is that of the function's own file."""
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what was compiled for a signature, or None."""
@@ -146,7 +164,8 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     """Return names, and stamps or values, of the compiled functions and the constants that a function refers to.
 
-    First come its own instructions: code may be generated from what other files say.
+    First come its own instructions: code may be generated from what other files say. Functions that write LLVM's code
+    themselves have the stamp of their file.
     """
     code = function.__code__
     numbers = [value for value in code.co_consts if isinstance(value, int | float)]
@@ -155,6 +174,9 @@ def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
         value = function.__globals__.get(name)
         if isinstance(cache := getattr(value, "_cache", None), _FileCache):
             found.append((name, cache.stamp))
+        elif isinstance(writer := getattr(value, "__wrapped__", None), FunctionType):
+            file = Path(writer.__code__.co_filename).stat()
+            found.append((name, (file.st_mtime, file.st_size)))
         elif isinstance(value, int | float | str | tuple | np.number):
             found.append((name, repr(value)))
     return found

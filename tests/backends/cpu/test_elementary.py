@@ -30,8 +30,8 @@ def _both(name, numbers):
         return found, EXACT[name](numbers.astype(np.float64))
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_functions_are_within_some_units_in_the_last_place(name, rng):
+@pytest.mark.parametrize(("name", "units"), [(name, 4 if name == "erfc" else 3) for name in EXACT])
+def test_functions_are_within_some_units_in_the_last_place(name, units, rng):
     sizes = 10.0 ** rng.uniform(-12, 1.9, 100_000)
     numbers = np.concatenate([sizes, -sizes, np.linspace(-105, 88.7, 200_001)])
     if name == "log1p":
@@ -39,7 +39,7 @@ def test_functions_are_within_some_units_in_the_last_place(name, rng):
         numbers = np.concatenate([numbers[numbers >= -1], np.linspace(-0.99999, 1, 100_001), large])
     found, exact = _both(name, numbers)
     least = np.finfo(np.float32).smallest_subnormal  # the step of numbers that are not normal
-    assert (np.abs(found - exact) <= 3 * 2.0**-23 * np.abs(exact) + least).all()
+    assert (np.abs(found - exact) <= units * 2.0**-23 * np.abs(exact) + least).all()
 
 
 @pytest.mark.parametrize("name", EXACT)

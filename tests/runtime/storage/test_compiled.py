@@ -96,6 +96,33 @@ def test_what_a_function_uses_of_other_files_is_looked_at(old: str, new: str, ex
     assert run(program).stdout == expected
 
 
+def test_functions_that_follow_and_writers_of_code_are_looked_at(tmp_path: Path) -> None:
+    """A function defined behind its caller, and an intrinsic of another file."""
+    used = (
+        "from numba.core import types\nfrom numba.extending import intrinsic\n"
+        "from sparsenn.runtime.jit import compiled\n\n"
+        "@compiled\ndef less(number):\n    return number - 1\n\n"
+        "@intrinsic\ndef more(typing, number):\n"
+        "    def generate(context, builder, signature, arguments):\n"
+        "        return builder.add(arguments[0], arguments[0].type(10))\n"
+        "    return types.int64(types.int64), generate\n"
+    )
+    program = tmp_path / "program.py"
+    (tmp_path / "used.py").write_text(used)
+    program.write_text(
+        "from sparsenn.runtime.jit import compiled\nfrom used import less, more\n\n"
+        "@compiled\ndef run(number, left):\n"
+        "    return behind(number) if left == 0 else run(number, left - 1)\n\n"
+        "@compiled\ndef behind(number):\n    return more(less(number))\n\n"
+        "print(run(3, 2))\n"
+    )
+    assert run(program).stdout == "12\n"
+    for old, new, expected in (("- 1", "- 2", "11\n"), ("(10)", "(200)", "201\n")):
+        used = used.replace(old, new)
+        (tmp_path / "used.py").write_text(used)
+        assert run(program).stdout == expected
+
+
 def test_where_nothing_can_be_cached_one_line_says_so(program: Path, tmp_path: Path) -> None:
     """A file stands where each folder would be: root may write to a folder that is read-only."""
     (program.parent / "__pycache__").write_text("")
