@@ -21,7 +21,7 @@ ON_TENSOR_CORES = {"tensor_float32", "tensor_tf32", "tensor_half"}
 CHAIN = re.compile(r"(?P<widths>[\d-]+), \d+ %, (?P<rows>[\d,]+) rows, (?P<precision>\w+)")
 """A cell of fully connected layers, as the record names it."""
 
-CALL = 18e-6
+CALL = 16e-6
 """Seconds of a session's call besides the kernels."""
 
 FEW = 0.05
