@@ -129,8 +129,8 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
 
     @cached_property
     def stamp(self) -> tuple[Any, ...]:
-        """What compiled code depends on, as it is when the function is first called and all it uses is defined."""
-        self.stamp = self._impl.locator.get_source_stamp()  # while what it uses is looked at, itself perhaps
+        """Stamps and constants that compiled code depends on; at the first call, when its callees are defined, too."""
+        self.stamp = self._impl.locator.get_source_stamp()  # for a function that calls itself
         return self.stamp, *_used(self.py_func)
 
     @cached_property
