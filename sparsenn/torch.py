@@ -123,7 +123,8 @@ def sparsify(
         Whether to return the decisions on all modules, too.
     **options : Options
         As `sparsenn.Session` takes them, but for the device, which is that of the rows. `check_finite` is False by
-        default, as PyTorch computes with NaN and infinite numbers, too; of these, a zero weight may make zero.
+        default, as PyTorch computes with NaN and infinite numbers, too; of these, a zero weight may make zero. The
+        precision `auto` is on a GPU float16 for weights of float16, and tf32 for those of bfloat16.
 
     Returns
     -------

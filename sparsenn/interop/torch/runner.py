@@ -14,7 +14,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, linear
 
 from sparsenn.engine import Session
-from sparsenn.interop.torch.operator import Parameters, register, session_outputs
+from sparsenn.interop.torch.operator import SHORT, Parameters, register, session_outputs
 from sparsenn.interop.torch.timing import is_slower
 from sparsenn.io.importers.signal import inputs
 from sparsenn.io.importers.torch import operators
@@ -30,6 +30,9 @@ MAX_SETTLED = 64
 
 UNBOUND = {"kernel": "auto", "precision": "auto", "reproducible": False}
 """Options with which PyTorch may compute in place of a session."""
+
+ON_A_GPU = {torch.float16: "float16", torch.bfloat16: "tf32"}
+"""Precision of sessions there for weights of a type, unless options name one; PyTorch's own is no higher."""
 
 ALWAYS_SPARSE = 2.0  # a share of weights that no layer exceeds
 
@@ -52,6 +55,7 @@ class _Settled(NamedTuple):
 
     session: Session | None  # None where PyTorch computes
     device: torch.device
+    dtype: torch.dtype  # of the rows
     weight: torch.Tensor
     bias: torch.Tensor | None
     weight_version: Any
@@ -87,7 +91,10 @@ class LayerRunner:
             compiled = self._compiled.get(key)
             if compiled is None or compiled.versions != versions or not compiled.is_of(parameters):
                 self._settled.clear()
-                session = Session(self._network(key[1], parameters), device=key[0], **self.options)
+                options = dict(self.options)
+                if self._measures and rows.is_cuda:
+                    options["precision"] = ON_A_GPU.get(parameters[0].dtype, "auto")  # type: ignore[union-attr]
+                session = Session(self._network(key[1], parameters), device=key[0], **options)
                 tensors = tuple(None if each is None else each.detach() for each in parameters)
                 weights = int(masked(*parameters[:2]).count_nonzero()).bit_length()
                 compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters), weights)
@@ -119,10 +126,10 @@ class LayerRunner:
     def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:
         """Have calls of a fully connected layer like the one that has ended go straight to what computes them.
 
-        These have rows of the same shape and, as those, of float32 on the same device; there are no masks.
+        These have rows of the same shape and type on the same device; there are no masks.
         """
         weight, weight_mask, bias, bias_mask = parameters
-        is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor and rows.dtype is torch.float32
+        is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor
         compiled = self._compiled.get((str(rows.device), (rows.shape[-1],)))
         if not is_plain or compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
             return
@@ -132,7 +139,14 @@ class LayerRunner:
         versions = _version(weight), _version(bias)
         is_slower = self._slower.get(_size(compiled, rows, (rows.shape[:-1].numel(), rows.shape[-1])), False)
         self._settled[rows.shape] = _Settled(
-            None if is_slower else compiled.session, rows.device, weight, bias, *versions, (-1, rows.shape[-1]), shape
+            None if is_slower else compiled.session,
+            rows.device,
+            rows.dtype,
+            weight,
+            bias,
+            *versions,
+            (-1, rows.shape[-1]),
+            shape,
         )
 
     def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
@@ -147,19 +161,23 @@ class LayerRunner:
             return None
         if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version:
             return None
-        if rows.dtype is not torch.float32 or rows.device != settled.device or rows.layout is not torch.strided:
+        if rows.dtype is not settled.dtype or rows.device != settled.device or rows.layout is not torch.strided:
             return None
         if not rows.is_contiguous() or rows.is_neg() or unpack_dual(rows).tangent is not None:
             return None
+        is_read = rows.is_cpu and rows.dtype is torch.float32
         try:
             rows.data_ptr()
-            numbers = rows.numpy() if rows.is_cpu else rows.detach()
+            numbers = rows.numpy() if is_read else rows.detach()
         except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
             return None
         if settled.session is None:
             return linear(rows, weight, bias)
-        outputs = settled.session(numbers.reshape(settled.matrix), form="dense").reshape(settled.outputs)
-        return torch.from_numpy(outputs) if rows.is_cpu else outputs
+        matrix = numbers.reshape(settled.matrix)
+        if rows.dtype in SHORT:
+            return session_outputs(settled.session, matrix).to(rows.dtype).reshape(settled.outputs)
+        outputs = settled.session(matrix, form="dense").reshape(settled.outputs)
+        return torch.from_numpy(outputs) if is_read else outputs
 
     def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         """Return what PyTorch makes of rows."""

@@ -169,6 +169,11 @@ def test_types(dtype: str) -> None:
         found, expected = layer(rows), nn.functional.linear(rows.double(), layer.weight.double(), layer.bias.double())
         assert found.dtype == rows.dtype
         torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2)
+        operator = layer._runner.outputs
+        layer._runner.outputs = None  # calls like the first do without the operator
+        assert torch.equal(layer(rows), found)
+        layer._runner.outputs = operator
+        assert torch.equal(layer(rows.flip(0)).flip(0), found)
 
 
 def test_autocast() -> None:
@@ -441,6 +446,32 @@ def test_on_a_gpu(case: tuple[Any, Any, int]) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
         sparsify(model, example=inputs)
         assert count(model) <= replaced
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("dtype", "asked", "precision"),
+    [
+        ("float32", "auto", "float32"),
+        ("float16", "auto", "float16"),
+        ("bfloat16", "auto", "tf32"),
+        ("float16", "float32", "float32"),
+    ],
+)
+def test_precision_on_a_gpu_is_that_of_the_weights(dtype: str, asked: str, precision: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    layer = pruned(nn.Linear(64, 48)).to("cuda", getattr(torch, dtype))
+    rows = torch.randn(3, 5, 64, device="cuda", dtype=layer.weight.dtype)
+    with torch.inference_mode():
+        expected = layer(rows)
+        sparsify(layer, precision=asked)
+        for _ in range(3):
+            found = layer(rows)
+            assert found.dtype == rows.dtype
+            torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+        (compiled,) = layer._runner._compiled.values()
+        assert compiled.session.options.precision == precision
 
 
 def stale(model: Any, change: Callable[[], object]) -> torch.Tensor:
