@@ -100,8 +100,9 @@ def sparsify(
     next call, but for changes through `.data` or `.numpy()`. Masks of `torch.nn.utils.prune` cost a product at each
     call, as without sparsify; `prune.remove` ends that.
 
-    On a CPU, the first calls of a module with some number of rows, to a power of two, are timed beside PyTorch's, which
-    computes such calls from then on if it is faster; not with `reproducible`, or a kernel or precision by name.
+    The first calls of a module with some number of rows, on a CPU to a power of two, are timed beside PyTorch's, which
+    computes such calls from then on if it is faster; not with `reproducible`, or a kernel or precision by name, nor
+    calls that a CUDA graph captures.
 
     PyTorch's own forward runs where a gradient is recorded, with a warning, so that training stays correct: call the
     model under `torch.inference_mode()` or `torch.no_grad()`. So it does for rows of float64, in replicas of

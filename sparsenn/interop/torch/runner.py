@@ -53,7 +53,8 @@ class _Compiled:
 class _Settled(NamedTuple):
     """A call that can be repeated, with all that must be as it was."""
 
-    session: Session | None  # None where PyTorch computes
+    session: Session
+    is_slower: bool  # than PyTorch
     device: torch.device
     dtype: torch.dtype  # of the rows
     weight: torch.Tensor
@@ -104,15 +105,15 @@ class LayerRunner:
         return compiled
 
     def outputs(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-        """Return the outputs as a matrix: on a CPU by PyTorch where it is faster for as many rows, else by the session.
+        """Return the outputs as a matrix: by PyTorch where it is faster for as many rows, else by the session.
 
-        The first of them are timed, and equal calls are computed alike from then on. On a GPU, calls one by one say
-        little of the same in a graph.
+        The first of them are timed, and equal calls are computed alike from then on. Calls that a graph captures are
+        the session's: in a graph, the time that they take to be launched does not count.
         """
         compiled = self._compiled_for(rows, parameters)
         by_session = partial(session_outputs, compiled.session, rows)
         is_same_type = rows.dtype == parameters[0].dtype  # type: ignore[union-attr]
-        if not (self._measures and is_same_type and rows.is_cpu and rows.shape[0]):
+        if not (self._measures and is_same_type and rows.shape[0]) or _is_captured(rows.device):
             return by_session()
 
         def by_pytorch() -> torch.Tensor:
@@ -139,7 +140,8 @@ class LayerRunner:
         versions = _version(weight), _version(bias)
         is_slower = self._slower.get(_size(compiled, rows, (rows.shape[:-1].numel(), rows.shape[-1])), False)
         self._settled[rows.shape] = _Settled(
-            None if is_slower else compiled.session,
+            compiled.session,
+            is_slower,
             rows.device,
             rows.dtype,
             weight,
@@ -171,7 +173,7 @@ class LayerRunner:
             numbers = rows.numpy() if is_read else rows.detach()
         except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
             return None
-        if settled.session is None:
+        if settled.is_slower and not _is_captured(rows.device):
             return linear(rows, weight, bias)
         matrix = numbers.reshape(settled.matrix)
         if rows.dtype in SHORT:
@@ -203,8 +205,16 @@ class LayerRunner:
 
 
 def _size(compiled: _Compiled, rows: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return what decides which of two is the faster, numbers of rows and weights to a power of two."""
-    return rows.dtype, shape[1:], shape[0].bit_length(), compiled.weights
+    """Return what decides which of two is the faster, numbers of rows and weights to a power of two.
+
+    On a GPU the number of rows itself: the calls that are timed prepare the session for a capture.
+    """
+    return rows.dtype, shape[1:], shape[0] if rows.is_cuda else shape[0].bit_length(), compiled.weights
+
+
+def _is_captured(device: torch.device) -> bool:
+    """Return whether a graph captures calls with rows on a device."""
+    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def masked(tensor: torch.Tensor | None, mask: torch.Tensor | None) -> Any:

@@ -474,6 +474,42 @@ def test_precision_on_a_gpu_is_that_of_the_weights(dtype: str, asked: str, preci
         assert compiled.session.options.precision == precision
 
 
+@pytest.mark.gpu
+def test_sessions_compute_what_a_graph_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    by_pytorch: list[Any] = []
+
+    def slower(session: Callable[[], Any], pytorch: Callable[[], Any]) -> bool:
+        for _ in range(3):  # the session is prepared
+            torch.testing.assert_close(session(), pytorch(), rtol=1e-2, atol=1e-2)
+        return True
+
+    def counted(*arguments: Any) -> Any:
+        by_pytorch.append(arguments)
+        return nn.functional.linear(*arguments)
+
+    monkeypatch.setattr(SLOWER, slower)
+    monkeypatch.setattr("sparsenn.interop.torch.runner.linear", counted)
+    layer = pruned(nn.Linear(64, 48)).cuda().half()
+    rows = torch.randn(5, 64, device="cuda").half()
+    with torch.inference_mode():
+        expected = layer(rows)
+        sparsify(layer)
+        for _ in range(4):
+            by_pytorch.clear()
+            assert torch.equal(layer(rows), expected)
+            assert by_pytorch
+        torch.cuda.synchronize()
+        by_pytorch.clear()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            outputs = layer(rows)
+        assert not by_pytorch
+        graph.replay()
+        torch.testing.assert_close(outputs, expected, rtol=1e-2, atol=1e-2)
+
+
 def stale(model: Any, change: Callable[[], object]) -> torch.Tensor:
     """Return how far outputs are off after weights have changed."""
     rows = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
