@@ -15,7 +15,7 @@ from torch.nn.functional import conv2d, linear
 
 from sparsenn.engine import Session
 from sparsenn.interop.torch.operator import SHORT, Parameters, register, session_outputs
-from sparsenn.interop.torch.timing import is_slower
+from sparsenn.interop.torch.timing import QUEUED_ON_A_GPU, is_slower
 from sparsenn.io.importers.signal import inputs
 from sparsenn.io.importers.torch import operators
 from sparsenn.layers.sparse_or_dense import fully_connected
@@ -121,7 +121,8 @@ class LayerRunner:
 
         key = _size(compiled, rows, tuple(rows.shape))
         if key not in self._slower:
-            self._slower.setdefault(key, is_slower(by_session, by_pytorch))
+            queued = QUEUED_ON_A_GPU if rows.is_cuda else 1
+            self._slower.setdefault(key, is_slower(by_session, by_pytorch, queued))
         return by_pytorch() if self._slower[key] else by_session()
 
     def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:

@@ -22,6 +22,9 @@ MAX_SECONDS = 2.0
 SHORT_SECONDS = 0.05
 """Seconds after which no run follows the least number of them: of a model, and of a single layer."""
 
+QUEUED_ON_A_GPU = 4
+"""Calls of a single layer before a wait: the GPU computes one while the next is launched, as in a model."""
+
 SLOWER = 1.05
 """A layer that takes this multiple of PyTorch's time is slower: clocks are no more exact."""
 
@@ -65,14 +68,14 @@ def times_in_turns(
     return [{module: median(seconds) for module, seconds in known.items()} for known in times]
 
 
-def is_slower(call: Callable[[], torch.Tensor], other: Callable[[], torch.Tensor]) -> bool:
-    """Return whether a call takes more than `SLOWER` times as long as another; the two run in turns."""
+def is_slower(call: Callable[[], torch.Tensor], other: Callable[[], torch.Tensor], queued: int = 1) -> bool:
+    """Return whether a call takes more than `SLOWER` times as long as another; some of either are queued in turns."""
     times: tuple[list[float], list[float]] = [], []
     end = time.perf_counter() + SHORT_SECONDS
     while len(times[0]) < WARM_UPS + MIN_RUNS or (len(times[0]) < MAX_RUNS and time.perf_counter() < end):
         for each, known in zip((call, other), times, strict=True):
             start = time.perf_counter()
-            _wait((each(),))
+            _wait([each() for _ in range(queued)])
             known.append(time.perf_counter() - start)
     own, others = (median(known[WARM_UPS:]) for known in times)
     return own > SLOWER * others
