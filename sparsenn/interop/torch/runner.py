@@ -157,12 +157,17 @@ class LayerRunner:
         if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing():
             return None
         settled = self._settled.get(rows.shape)
-        if settled is None or torch.is_grad_enabled() or torch.is_autocast_enabled(settled.device.type):
+        if settled is None:
             return None
         parameters, weight, bias = module._parameters, settled.weight, settled.bias
-        if parameters.get("weight") is not weight or parameters.get("bias") is not bias or module._buffers:
+        if parameters.get("weight") is not weight or _version(weight) != settled.weight_version:
             return None
-        if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version:
+        if settled.is_slower and not _is_captured(settled.device):
+            own: torch.Tensor = module._kind.forward(module, rows)  # which checks all else
+            return own
+        if torch.is_grad_enabled() or torch.is_autocast_enabled(settled.device.type):
+            return None
+        if parameters.get("bias") is not bias or _version(bias) != settled.bias_version or module._buffers:
             return None
         if rows.dtype is not settled.dtype or rows.device != settled.device or rows.layout is not torch.strided:
             return None
@@ -174,8 +179,6 @@ class LayerRunner:
             numbers = rows.numpy() if is_read else rows.detach()
         except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
             return None
-        if settled.is_slower and not _is_captured(rows.device):
-            return linear(rows, weight, bias)
         matrix = numbers.reshape(settled.matrix)
         if rows.dtype in SHORT:
             return session_outputs(settled.session, matrix).to(rows.dtype).reshape(settled.outputs)
