@@ -424,11 +424,10 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                 chunks = _chunks(packed.operations[packed.tasks[task, 0]], images, most, least)
             chunk = _claimed(counters, number, thread, threads, chunks)
         while chunk < chunks:
-            if by_channels:
-                for each in range(task + chunk * steps, task + (chunk + 1) * steps):
-                    _run_task(packed, each, 0, 1, inputs, row, images, arena, line, totals, sums, outputs)
-            else:
-                _run_task(packed, task, chunk, chunks, inputs, row, images, arena, line, totals, sums, outputs)
+            begin = task + chunk * steps if by_channels else task
+            part, parts = (0, 1) if by_channels else (chunk, chunks)
+            for each in range(begin, begin + steps):
+                _run_task(packed, each, part, parts, inputs, row, images, arena, line, totals, sums, outputs)
             if shared:
                 add_atomically(counters, number * (threads + 1) + threads, 1)
                 chunk = _claimed(counters, number, thread, threads, chunks)

@@ -206,10 +206,10 @@ class Planner:
             if len(between) < len(values):
                 continue
             planes = sum(len(value.phases) * value.grid.laid(images).plane for value in between)
-            if FLOAT_BYTES * planes * each.layer.filters > CACHE_BYTES // 2:
-                together = SHARING
-                while 2 * together * FLOAT_BYTES * planes <= CACHE_BYTES // 4:
-                    together *= 2
+            together = SHARING
+            while 2 * together * FLOAT_BYTES * planes <= CACHE_BYTES // 4:
+                together *= 2
+            if FLOAT_BYTES * planes * each.layer.filters > CACHE_BYTES // 2 and together < each.layer.filters:
                 found[number] = range(number, number + len(chain)), together
         return found
 

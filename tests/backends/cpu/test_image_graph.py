@@ -258,6 +258,24 @@ def test_channels_that_go_together_have_the_same_bits(rng, kind, stride, density
         np.testing.assert_array_equal(other, found[0])
 
 
+@pytest.mark.parametrize("filters", [1, 3, 4, 5, 9])
+def test_large_planes_of_few_channels(filters, rng, monkeypatch):
+    """The planes of all channels leave the cache, but no fewer channels can go on together."""
+    images = rng.normal(size=(2, 1, 21, 23)).astype(np.float32)
+    first = Conv2d(rng.normal(size=(filters, 1, 3, 3)), 0.1, ReLU(), padding=1)
+    depthwise = Conv2d(rng.normal(size=(filters, 1, 3, 3)), 0.2, groups=filters, stride=2)
+    for second in (MaxPool2d(2), AvgPool2d(3, 1), depthwise):
+        found = []
+        for most in (1 << 30, 0):
+            monkeypatch.setattr(image_program, "CACHE_BYTES", most)
+            for threads in (1, 2, 5):
+                monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
+                monkeypatch.setattr(image_graph, "IMAGE_WORK", 1)
+                found += [run([first, second], images), run([first, second], np.concatenate([images] * 3))[2:4]]
+        for other in found[1:]:
+            np.testing.assert_array_equal(other, found[0])
+
+
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("size", [1, 3])
 def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
