@@ -180,7 +180,7 @@ def _run_rows(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
     for name, tensor, matrix in zip(names, layer.takes, matrices, strict=True):
         rows = np.asarray(matrix, np.float32).reshape(-1, *tensor.shape)
         rows = rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis) if tensor.axis else rows
-        feeds[name] = np.ascontiguousarray(rows)
+        feeds[name] = np.ascontiguousarray(rows).reshape(rows.shape)  # of which numbers without axes get one
     try:
         results = session.run(None, feeds)
     except Exception as error:  # likewise

@@ -45,7 +45,7 @@ KINDS = (
     ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.importers.weights:read_weights"),
     ModelKind(
         "pickled",
-        (".pt", ".pt2", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"),
+        (".pt", ".pt2", ".pth", ".ckpt", ".jit", ".pkl", ".pickle", ".joblib"),
         "sparsenn.io.importers.weights:read_weights",
     ),
 )

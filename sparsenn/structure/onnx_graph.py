@@ -39,6 +39,9 @@ from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
 from sparsenn.structure.onnx_values import ValueWriter
 
+MOST_BYTES = (1 << 31) - 1
+"""What a protobuf may have; larger models have their weights in files beside it."""
+
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17
 _IR = 8
@@ -97,6 +100,7 @@ class _Writer(ValueWriter):
         super().__init__(_INPUT)
         self._sparse, self._network = sparse, network
         self._number, self._others = 0, tuple[str, ...]()
+        self._dense_bytes = 0  # of weights of sparse layers, with their zeros
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
         self.versions = {"": version}  # of the operators of each domain
@@ -249,6 +253,12 @@ class _Writer(ValueWriter):
             return self._tensor("weights", layer.weights)
         if self._sparse:
             return self._sparse_tensor("weights", layer)
+        self._dense_bytes += np.float32().itemsize * layer.inputs * layer.outputs
+        if self._dense_bytes > MOST_BYTES:
+            raise UsageError(
+                f"with the zeros of layer {self._number}, of {layer.inputs:,} × {layer.outputs:,} weights, the file is "
+                "larger than an ONNX file may be; sparse=True (--sparse of convert) leaves zeros out"
+            )
         return self._tensor("weights", layer.weights.to_scipy().astype(np.float32).toarray())
 
     @add.register

@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 
 from sparsenn import Session
+from sparsenn.errors import UsageError
 from sparsenn.layers import (
     Concatenate,
     Flatten,
@@ -146,3 +147,14 @@ def test_layers_read_a_value_in_two_shapes(rng: np.random.Generator) -> None:
         Node(Concatenate(), (2, 3)),
     ]
     assert operators_of(Network(nodes))["Reshape"] == 3
+
+
+def test_weights_that_no_file_holds_with_their_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [SparseLinear.from_scipy(sp.random(size, 20, 0.3, "csc", np.float32, 0)) for size in (30, 20)]
+    network = Network(tuple(layers))
+    monkeypatch.setattr("sparsenn.structure.onnx_graph.MOST_BYTES", 4 * (30 * 20 + 20 * 20) - 1)
+    with pytest.raises(UsageError, match=r"layer 2, of 20 × 20 weights.*--sparse"):
+        export_graph(network, sparse=False)
+    assert len(export_graph(network, sparse=True).graph.sparse_initializer) == 2
+    monkeypatch.undo()
+    assert len(export_graph(network, sparse=False).graph.initializer) == 2

@@ -351,4 +351,5 @@ def _close_up(out: Array, to: int, live: Array, found: int) -> None:
     """Move the rows of lanes that live to the front of all lanes' rows, which begin at `to`."""
     for lane in range(found):
         if live[lane] != lane:
-            out[to + lane, :] = out[to + live[lane], :]
+            for column in range(out.shape[1]):
+                out[to + lane, column] = out[to + live[lane], column]

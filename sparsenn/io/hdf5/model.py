@@ -54,6 +54,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SCALING = ("factor", "mean", "deviation")
 _NAMED = ("named_inputs", "named_outputs")
 KERAS_DESCRIPTION = "model_config"  # the attribute in which Keras describes a model
+_KERAS_ATTRIBUTES = KERAS_DESCRIPTION, "layer_names"  # of its models, and of weights alone
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
 """Columns of the table of layers; NaN stands for a layer without a clip."""
@@ -108,9 +109,9 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def is_keras(path: str | os.PathLike[str]) -> bool:
-    """Return whether an HDF5 file is a model that Keras wrote."""
+    """Return whether an HDF5 file is a model that Keras wrote, or weights of one without its layers."""
     with opened(path) as source:
-        return source.has_attribute(KERAS_DESCRIPTION)
+        return any(map(source.has_attribute, _KERAS_ATTRIBUTES))
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
@@ -120,7 +121,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
             if file.read(len(_SIGNATURE)) != _SIGNATURE:
                 return False
         with opened(path) as source:
-            return source.attribute("format") == _MODEL or source.has_attribute(KERAS_DESCRIPTION)
+            return source.attribute("format") == _MODEL or any(map(source.has_attribute, _KERAS_ATTRIBUTES))
     except SparseNNError:
         return False
 

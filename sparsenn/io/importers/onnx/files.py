@@ -26,11 +26,7 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
-from sparsenn.structure.onnx_graph import export_graph
-
-_MOST_BYTES = (1 << 31) - 1
-"""What a protobuf may have; larger models keep their weights in files beside it."""
-
+from sparsenn.structure.onnx_graph import MOST_BYTES, export_graph
 
 _HDF5 = b"\x89HDF"  # what files of HDF5 begin with
 
@@ -177,10 +173,10 @@ def _imported(
     sparse_below: float = SPARSE_BELOW,
     foreign: bool = True,
 ) -> tuple[Imported, Any]:
-    with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
+    with Source(path, MOST_BYTES, excess="that a protobuf may have; refused") as source:
         if not source.compressed:
             check_memory(2 * source.size, f"{path}")
-        content = source.read(_MOST_BYTES + 1)
+        content = source.read(MOST_BYTES + 1)
     if content.startswith(_HDF5):
         raise FileFormatError(path, "is HDF5, not ONNX; read_model and from_keras read such models")
     try:

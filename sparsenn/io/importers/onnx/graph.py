@@ -86,7 +86,8 @@ class Walk:
         found = ((place, normalisations.of(node) or gates.of(node)) for place, node in enumerate(self._graph.node))
         self._patterns = {place: pattern for place, pattern in found if pattern is not None}
         reads = {place: (pattern.source,) for place, pattern in self._patterns.items()}
-        self._needed = Subgraphs(model, reads).needed
+        self._subgraphs = Subgraphs(model, reads)
+        self._needed = self._subgraphs.needed
         self._read = self.names_read()
         self._begin()
 
@@ -112,7 +113,7 @@ class Walk:
 
     def names_read(self) -> set[str]:
         """Return the names of all values that the outputs depend on."""
-        return {output.name for output in self._graph.output}.union(*map(self.reads, self._needed))
+        return {output.name for output in self._graph.output}.union(*map(self._subgraphs.reads, self._needed))
 
     def unknown_operators(self) -> set[str]:
         """Return the operators without layers here whose nodes depend on the graph's inputs."""
@@ -120,7 +121,7 @@ class Walk:
         unknown = set()
         for place in self._needed:
             node = self._graph.node[place]
-            if node.op_type not in ("Shape", "Size") and computed.intersection(self.reads(place)):
+            if node.op_type not in ("Shape", "Size") and computed.intersection(self._subgraphs.reads(place)):
                 computed.update(node.output)
                 if place not in self._patterns and node.op_type not in OPERATORS:
                     unknown.add(node.op_type)

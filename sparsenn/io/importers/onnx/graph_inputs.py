@@ -56,7 +56,8 @@ def _fix(value: Any, shape: tuple[int, ...]) -> dict[str, int]:
             kind.shape.dim.add(dim_value=size)
     sizes = _sizes(value)
     open_axes = [axis for axis, size in enumerate(sizes) if axis and size is None]
-    for rows in (None, 0, *open_axes):
+    has_batch = sizes[:1] in ([None], [1])
+    for rows in (None, *([0] if has_batch else []), *open_axes, *([] if has_batch else [0])):
         axes = [axis for axis in range(len(sizes)) if axis != rows]
         if len(axes) != len(shape):
             continue

@@ -62,7 +62,7 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     if found is not None:
         return found
     if foreign:
-        raise InputError(f"{first}; nor does ONNX Runtime compute each row by itself") from first
+        raise InputError(f"{first}; nor does ONNX Runtime compute each row by itself{_whole(choices[0])}") from first
     rows = next(iter(choices[0].values())).rows
     if not others or str(first) == str(others[0]) or rows == 1:
         raise first
@@ -70,6 +70,21 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
         f"{first}; there the input's first axis, of length {rows}, is taken for rows. With the whole input "
         f"as one row: {others[0]}"
     )
+
+
+def _whole(signals: Mapping[str, Signal]) -> str:
+    """Return how to have inputs with an open axis computed as one row, in words."""
+    if not any(signal.axis is not None and signal.rows is None for signal in signals.values()):
+        return ""
+    shapes = {}
+    for name, signal in signals.items():
+        sizes = [*map(str, signal.shape)]
+        if signal.axis is not None:
+            sizes.insert(signal.axis, str(signal.rows or "rows") if signal.axis else "1")
+        shapes[name] = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    shown = ", ".join(f"{name!r}: {sizes}" for name, sizes in shapes.items())
+    text = next(iter(shapes.values())) if len(shapes) == 1 else f"{{{shown}}}"
+    return f". With all sizes fixed it may compute the input as a whole: shape={text}, all numbers (--shape of convert)"
 
 
 def _mixed(

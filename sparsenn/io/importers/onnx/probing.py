@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -22,7 +24,11 @@ _SCALES = 1.0, 30.0
 """Factors of random inputs: a graph may compute the same for all small ones."""
 
 _WHOLE = (0.0,)
-"""Stands in place of scales for random whole numbers, 0 and 1."""
+"""Stands in place of scales for random whole numbers."""
+
+_FEW_NUMBERS, _MANY_NUMBERS = 2, 100
+"""How many whole numbers, from 0 on, are drawn: places in a table may be no more, but of equal rows, a normalisation
+divides rounding errors by next to nothing."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -43,6 +49,10 @@ they change the step of a quantisation."""
 
 _QUANTISING = frozenset(("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"))
 """Operators whose step of quantisation depends on all rows."""
+
+
+_Draw: TypeAlias = Callable[[slice, float], dict[str, Array]]
+"""A function of rows and a scale, which returns the inputs of these rows."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,13 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
         return None
     if any(node.op_type in _RANDOM for node in model.graph.node):
         return None
-    if row_by_row and differ_in_rows(signals) and _tensors(model, signals, by_rows=True) is None:
+    found = _tensors(model, signals, by_rows)
+    if found is None or not (row_by_row and differ_in_rows(signals)):
+        return found
+    along = _tensors(model, signals, by_rows=True)  # of several rows, whose axes a single one does not show
+    if along is None:
         return None
-    return _tensors(model, signals, by_rows)
+    return {name: each if along[name].rows is None else along[name] for name, each in found.items()}
 
 
 def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[str, Probed] | None:
@@ -94,19 +108,24 @@ def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[s
     except Exception:  # of whatever kinds that ONNX Runtime raises
         return None
     for scales in (_SCALES, _WHOLE):
+        draw = partial(_feeds, session, signals)
         try:
-            return _probed(session, model, signals, by_rows, scales)
+            found = _probed(session, model, signals, by_rows, scales, draw)
         except Exception:  # as above: numbers that are cast to places in a table may lie outside of that
             continue
+        if found is None and any(signal.integers for signal in signals.values()):
+            with suppress(Exception):  # as above
+                found = _probed(session, model, signals, by_rows, scales, partial(draw, numbers=_MANY_NUMBERS))
+        return found
     return None
 
 
 def _probed(
-    session: Any, model: Any, signals: Mapping[str, Signal], by_rows: bool, scales: Sequence[float]
+    session: Any, model: Any, signals: Mapping[str, Signal], by_rows: bool, scales: Sequence[float], draw: _Draw
 ) -> dict[str, Probed] | None:
     """Return the tensors of a session's graph for random inputs of some scales; None where rows change each other."""
     sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
-    runs = [_traced_types(session, signals, rows, scales[0]) for rows in sizes]
+    runs = [_traced_types(session, draw(rows, scales[0])) for rows in sizes]
     found = {}
     for name, (kind, first) in runs[0].items():
         rows = _axis(first, runs[1][name][1]) if by_rows else _one_row(first, signals)
@@ -114,7 +133,7 @@ def _probed(
     outputs = {output.name: found.get(output.name) for output in model.graph.output}
     is_quantising = any(node.op_type in _QUANTISING for node in model.graph.node)
     near = _NEAR_QUANTISED if is_quantising else _NEAR
-    if by_rows and not _are_independent(session, signals, scales, outputs, near):
+    if by_rows and not _are_independent(session, draw, scales, outputs, near):
         return None
     return found
 
@@ -143,43 +162,38 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
 
 
 def _are_independent(
-    session: Any,
-    signals: Mapping[str, Signal],
-    scales: Sequence[float],
-    outputs: Mapping[str, Probed | None],
-    near: float,
+    session: Any, draw: _Draw, scales: Sequence[float], outputs: Mapping[str, Probed | None], near: float
 ) -> bool:
     """Whether the outputs of each of a few rows are the same alone as among the others."""
     axes = {name: output.rows for name, output in outputs.items() if output is not None and output.rows is not None}
     if len(axes) != len(outputs):
         return False
     for scale in scales:
-        together = _run(session, signals, slice(_MORE), scale, axes)
-        alone = [_run(session, signals, slice(row, row + 1), scale, axes) for row in range(_MORE)]
+        together = _run(session, draw(slice(_MORE), scale), axes)
+        alone = [_run(session, draw(slice(row, row + 1), scale), axes) for row in range(_MORE)]
         if not all(_alike(rows, together[name], [run[name] for run in alone], near) for name, rows in axes.items()):
             return False
     return True
 
 
-def _traced_types(
-    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float
-) -> dict[str, tuple[int, tuple[int, ...]]]:
+def _traced_types(session: Any, numbers: Mapping[str, Array]) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Return the type and the shape of all values that are tensors; their numbers, of all layers, are not copied."""
     new_value = onnx_runtime().OrtValue.ortvalue_from_numpy
-    feeds = {name: new_value(feed) for name, feed in _feeds(session, signals, rows, scale).items()}
+    feeds = {name: new_value(feed) for name, feed in numbers.items()}
     names = [output.name for output in session.get_outputs()]
     values = zip(names, session.run_with_ort_values(names, feeds), strict=True)
     return {name: (value.element_type(), tuple(value.shape())) for name, value in values if value.is_tensor()}
 
 
-def _run(
-    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, names: Iterable[str]
-) -> dict[str, Array]:
-    found = session.run([*names], _feeds(session, signals, rows, scale))
+def _run(session: Any, feeds: Mapping[str, Array], names: Iterable[str]) -> dict[str, Array]:
+    found = session.run([*names], feeds)
     return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 
 
-def _feeds(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float) -> dict[str, Array]:
+def _feeds(
+    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, numbers: int = _FEW_NUMBERS
+) -> dict[str, Array]:
+    """Return inputs for some rows, the same ones each time; `numbers` is how many whole numbers there are."""
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
@@ -188,8 +202,8 @@ def _feeds(session: Any, signals: Mapping[str, Signal], rows: slice, scale: floa
         kind = {"float16": np.float16, "double": np.float64, "float": np.float32}.get(value.type[7:-1])
         kind = kind or np.dtype(value.type[7:-1])
         shape = _MORE, *signal.shape
-        numbers = generator.integers(0, 2, shape) if whole else scale * generator.standard_normal(shape)
-        some = np.moveaxis(numbers[rows], 0, signal.axis) if signal.axis is not None else numbers[0]
+        found = generator.integers(0, numbers, shape) if whole else scale * generator.standard_normal(shape)
+        some = np.moveaxis(found[rows], 0, signal.axis) if signal.axis is not None else found[0]
         feeds[value.name] = np.asarray(some, kind)
     return feeds
 

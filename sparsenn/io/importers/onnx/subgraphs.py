@@ -47,10 +47,11 @@ class Subgraphs:
         for place in range(len(self._graph.node) - 1, -1, -1):
             if wanted & set(self._graph.node[place].output):
                 needed.append(place)
-                wanted |= self._reads(place)
+                wanted |= self.reads(place)
         return needed[::-1]
 
-    def _reads(self, place: int) -> set[str]:
+    def reads(self, place: int) -> set[str]:
+        """Return the names that a node reads, those within its subgraphs included."""
         return self._reads_of[place] if place in self._reads_of else _names_read(self._graph.node[place])
 
     def connected(self, own: set[int], anchors: set[int], reads: Callable[[int], Collection[str]]) -> set[int]:
@@ -76,7 +77,7 @@ class Subgraphs:
         """
         stage: dict[int, int] = {}
         for place in self.needed:
-            before = [self.maker[name] for name in self._reads(place) if name in self.maker]
+            before = [self.maker[name] for name in self.reads(place) if name in self.maker]
             least = max((stage[other] + ((other in own) != (place in own)) for other in before), default=0)
             parity = int(place not in own)
             stage[place] = least if least % 2 == parity else least + 1
@@ -94,7 +95,7 @@ class Subgraphs:
         inside, inputs, used = set(places), {}, {}
         waiting = sorted(places)
         while waiting:
-            for name in sorted(self._reads(waiting.pop())):
+            for name in sorted(self.reads(waiting.pop())):
                 maker = self.maker.get(name)
                 if name in constants or name in sparse:
                     used[name] = True
@@ -138,7 +139,7 @@ class Subgraphs:
     ) -> tuple[str, ...]:
         """Return the names of the values that others read, and can."""
         read = {output.name for output in self._graph.output}
-        read = read.union(*(self._reads(place) for place in self.needed if place not in inside))
+        read = read.union(*(self.reads(place) for place in self.needed if place not in inside))
         names = (name for place in sorted(places) for name in self._graph.node[place].output)
         last = {output.name for output in self._graph.output}
 

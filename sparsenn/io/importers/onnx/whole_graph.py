@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -24,11 +25,12 @@ def whole_graph(
 ) -> ForeignGraph | None:
     """Return the graph from a network's inputs to its outputs.
 
-    None for graphs that are large, compute in float16, or fix a number of rows above one.
+    None for graphs that are large, compute in float16, fix a number of rows above one, or have rows in some inputs or
+    outputs alone.
     """
     rows = {signal.rows for signal in inputs.values()}
-    has_rows = all(signal.axis is not None for signal in (*inputs.values(), *outputs.values()))
-    if not (has_rows and rows in ({None}, {1}) and outputs):
+    are_whole = {signal.axis is None for signal in (*inputs.values(), *outputs.values())}  # of which each is one row
+    if len(are_whole) > 1 or not outputs or not (are_whole == {True} or rows in ({None}, {1})):
         return None
     if _computes_in_half(model.graph) or _bytes(model) > MAX_BYTES:
         return None
@@ -49,7 +51,7 @@ def whole_graph(
         signal = outputs[value.name]
         _as_rows(graph, value, signal, entering=False)
         given[value.name] = signal.shape
-    return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, rows == {1})
+    return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, rows == {1} or are_whole == {True})
 
 
 def _computes_in_half(graph: Any) -> bool:
@@ -74,16 +76,21 @@ def _remove_others(values: Any, names: Container[str]) -> None:
 
 def _as_rows(graph: Any, value: Any, signal: Signal, entering: bool) -> None:
     """Make an input or output float32, its rows along the first axis; nodes are added that lead from it or to it."""
-    axis, tensor = signal.axis or 0, value.type.tensor_type
-    inner, outer = value.name, f"{value.name}/rows" if axis else value.name
+    axis, tensor = signal.axis, value.type.tensor_type
+    inner, outer = value.name, value.name if axis == 0 else f"{value.name}/rows"
     kind, tensor.elem_type = tensor.elem_type or TensorProto.FLOAT, TensorProto.FLOAT
     if entering:
         value.name = as_float(graph, outer, kind, entering)
-    if axis:
+    source, target = (outer, inner) if entering else (inner, outer)
+    if axis != 0:
         tensor.ClearField("shape")
+    if axis is None:
+        shape = np.array(signal.shape if entering else (1, *signal.shape), np.int64)
+        graph.initializer.append(onnx.numpy_helper.from_array(shape, f"{inner}/shape"))
+        graph.node.append(onnx.helper.make_node("Reshape", [source, f"{inner}/shape"], [target]))
+    elif axis:
         order, (first, to) = list(range(signal.rank)), (0, axis) if entering else (axis, 0)
         order.insert(to, order.pop(first))
-        source, target = (outer, inner) if entering else (inner, outer)
         graph.node.append(onnx.helper.make_node("Transpose", [source], [target], perm=order))
     if not entering:
         value.name = as_float(graph, outer, kind, entering)

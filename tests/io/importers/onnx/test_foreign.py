@@ -18,6 +18,7 @@ from onnx_graphs import cast, chain, ints, node, typed
 from onnx_graphs import model as graph_of
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
@@ -30,6 +31,10 @@ FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 def weights(*shape: int, density: float = 1.0) -> Any:
     rng = np.random.default_rng(sum(shape))
     return (rng.normal(size=shape) / np.sqrt(shape[0]) * (rng.random(shape) < density)).astype(np.float32)
+
+
+def proto_weights(proto: Any) -> Any:
+    return numpy_helper.to_array(next(each for each in proto.graph.initializer if each.name == "w"))
 
 
 def graph(nodes: list[Any], sizes: Any, outputs: Any = ("y",), **constants: Any) -> Any:
@@ -270,6 +275,75 @@ def test_subgraphs_read_values_from_outside() -> None:
     ]
     nodes = chain(("If", {"then_branch": branch[0], "else_branch": branch[1]}), "MatMul w", x="truth")
     assert_same(graph(nodes, ["n", 4], truth=np.array(True), w=weights(4, 2)))
+
+
+def test_inputs_that_only_branches_read() -> None:
+    """As detectors of speech have them, which choose by the sampling rate."""
+    branch = [
+        helper.make_graph([node(name, "x", to=name)], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
+        for name in ("Sin", "Cos")
+    ]
+    nodes = chain("Equal number", ("If", {"then_branch": branch[0], "else_branch": branch[1]}), x="s")
+    proto = typed(graph_of(nodes, {"x": ["n", 4], "s": []}, 20, number=np.int64(3)), s=INT64)
+    rows = {"x": weights(3, 4), "s": np.array([3, 5, 3])}
+    found = Session(from_onnx(proto), device="cpu")(rows)
+    assert close(found, np.where(rows["s"][:, None] == 3, np.sin(rows["x"]), np.cos(rows["x"])))
+
+
+def test_numbers_without_axes_pass_from_one_subgraph_to_another() -> None:
+    nodes = [*chain("Sin", x="s", to="t"), *chain("Sin", "Mul t", "MatMul w", "Sin", "Mul t")]
+    proto = graph(nodes, {"x": ["n", 64], "s": []}, w=weights(64, 64, density=0.1))
+    rows = {"x": weights(3, 64), "s": np.full(3, 0.7, np.float32)}
+    network = from_onnx(proto)
+    assert sum(isinstance(layer, ForeignLayer) for layer in network) == 2
+    middle = np.sin(np.sin(rows["x"]) * np.sin(0.7) @ proto_weights(proto))
+    assert close(Session(network, device="cpu")(rows), middle * np.sin(0.7))
+
+
+def test_states_come_out_as_they_go_in() -> None:
+    """Rows are along the second axis of a state, and computed one by one as the scale is each row's own."""
+    nodes = [*chain("Sin", "Mul s", x="state", to="next"), *chain("ReduceSum first", "Add x", x="next")]
+    nodes[-2].attribute.append(helper.make_attribute("keepdims", 0))
+    sizes: dict[str, Any] = {"x": ["n", 4], "state": [2, "n", 4], "s": []}
+    network = from_onnx(graph(nodes, sizes, ("y", "next"), first=ints(0)))
+    assert network.named_inputs == {"x": (4,), "state": (2, 4), "s": ()}
+    assert network.named_outputs == {"y": (4,), "next": (2, 4)}
+    rows = {"x": weights(3, 4), "state": weights(3, 2, 4), "s": np.array([1, 2, 3], np.float32)}
+    found = Session(network, device="cpu")(rows)
+    state = np.sin(rows["state"]) * rows["s"][:, None, None]
+    assert close(found["next"], state)
+    assert close(found["y"], rows["x"] + state.sum(axis=1))
+
+
+def test_a_graph_without_an_axis_of_rows_may_be_run_as_it_is() -> None:
+    nodes = [*chain("Sin", ("Softmax", {"axis": 0}), to="p"), *chain(("ReduceMax", {"keepdims": 0}), x="p", to="m")]
+    network = from_onnx(graph(nodes, [6], ("p", "m")))
+    assert network.onnx_graph is not None
+    rows = weights(2, 6)
+    powers = np.exp(np.sin(rows))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    found = ForeignNetwork(network.onnx_graph).run(rows)
+    assert close(found, np.column_stack([shares, shares.max(axis=1)]))
+
+
+def test_a_fixed_axis_before_that_of_rows() -> None:
+    nodes = [*chain(("ReduceSum zero", {"keepdims": 0}), x="state", to="s"), node("Add", "x", "s")]
+    proto = graph(nodes, {"x": ["n", "m"], "state": [2, "n", 4]}, zero=np.array([0]))
+    network = from_onnx(proto, shape={"x": (4,), "state": (2, 4)})
+    assert network.named_inputs == {"x": (4,), "state": (2, 4)}
+    rows = {"x": weights(3, 4), "state": weights(3, 2, 4)}
+    found = Session(network, device="cpu")(rows)
+    assert close(found, rows["x"] + rows["state"].sum(axis=1))
+
+
+def test_the_error_says_how_to_have_rows_taken_as_one() -> None:
+    proto = graph(chain(("Softmax", {"axis": 0}), "MatMul w"), ["n", 3], w=weights(3, 2))
+    with pytest.raises(InputError, match=r"each row by itself\. .*shape=\(1, 3\)"):
+        from_onnx(proto)
+    assert from_onnx(proto, shape=(1, 3)).inputs == 3
+    proto = graph(chain(("Softmax", {"axis": 1}), "MatMul w"), [2, "n"], w=weights(3, 2))
+    with pytest.raises(InputError, match=r"shape=\(2, rows\)"):
+        from_onnx(proto)
 
 
 NUMBERED = (("Shape", {"start": 0, "end": 1}), "Squeeze", "Range zero _ one", cast(np.float32), "Unsqueeze ones")
