@@ -69,6 +69,8 @@ class Signal:
         where that is the same.
     integers : whether it holds integers, which only a cast makes numbers to compute with.
     sparse_below : as of `fully_connected`.
+    most_weights : of a fully connected layer that stands for a convolution, where numbers lie in another order than an
+        image's, or may be no image: with more, they are moved first.
     hint : what messages say of the shape that is needed.
     layout : how the model holds one input, where that is not a row.
     """
@@ -84,6 +86,7 @@ class Signal:
     order: Array | None = None
     integers: bool = False
     sparse_below: float = SPARSE_BELOW
+    most_weights: int = 1 << 22
     hint: str = "one of (rows, channels, width) or with a height, too, is needed"
     layout: InputLayout | None = None
     before_activation: tuple[Signal, Activation] | None = field(init=False, default=None)  # of what `activated` makes

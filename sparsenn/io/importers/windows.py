@@ -19,9 +19,6 @@ from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, Identity, MaxPool2d
 from sparsenn.layers.images import Pair
 
-_MOST_WEIGHTS = 1 << 22
-"""Most weights of a fully connected layer that stands for a convolution."""
-
 
 def convolve(
     signal: Signal,
@@ -49,7 +46,7 @@ def convolve(
     pixels = signal.pending if isinstance(signal.pending, Scaling) else Scaling()
     is_plain = not signal.is_scattered and pixels.as_convolution(signal.picture) is not None
     is_point = signal.picture == (signal.width, 1, 1)
-    if is_plain or is_point or made.weights.size * prod(image[1:]) > _MOST_WEIGHTS:
+    if is_plain or is_point or made.weights.size * prod(image[1:]) > signal.most_weights:
         convolved = _of_images(signal.images(), made, image)
     else:
         rows = signal if signal.axis == 0 else replace(signal, shape=signal.shape[1:], axis=0)

@@ -32,7 +32,7 @@ def _conv(call: Call) -> Signal:
 
 
 def _pad(call: Call) -> Signal:
-    signal = call.signal.images()
+    signal = call.signal
     constant = call.constant(1)
     pads = [int(size) for size in (call.attribute("pads", []) if constant is None else constant.reshape(-1))]
     axes = call.axes(3) or list(range(len(pads) // 2))
@@ -43,7 +43,12 @@ def _pad(call: Call) -> Signal:
         raise InputError(
             f"it pads {signal} by {pads} (mode {mode}, value {value:g}); only zeros around images are supported"
         )
-    if any(any(sides.get(axis, ())) for axis in (0, 1)):
+    padded = {axis for axis, each in sides.items() if any(each)}
+    if padded == {1, 2} and signal.rank == 4 and signal.axis == 0:  # channels are last
+        image = transpose(signal, [0, 3, 1, 2]).images()
+        return transpose(pad_with_zeros(image, (sides[1], sides[2])), [0, 2, 3, 1])
+    signal = signal.images()
+    if padded & {0, 1}:
         raise InputError(f"it pads {signal} along rows or channels; only zeros around images are supported")
     across = sides.get(signal.rank - 1, (0, 0))
     return pad_with_zeros(signal, (sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))

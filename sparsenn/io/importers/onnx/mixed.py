@@ -29,6 +29,10 @@ _WITH_WEIGHTS = ("Conv", "Gemm", "MatMul")
 """Operators for whose layers a graph is cut, where few weights are not zero: ONNX Runtime is as fast with others."""
 
 
+_FEW_WEIGHTS = 1 << 16
+"""Weights of a product, at most, that takes less time than a convolution for which numbers are moved first."""
+
+
 def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bool) -> Imported:
     """Return the network of a model.
 
@@ -41,22 +45,24 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
         model = onnx.inliner.inline_local_functions(model)
     walk = Walk(model, tensors)
     choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
+    # convolutions stay such where that is possible: as products, they have a weight for each pixel
+    as_images = [_with_few_weights(signals) for signals in choices]
     has_positions = any(len(signal.shape) > 1 for signals in choices for signal in signals.values())
     is_mixed = walk.unknown_operators() or (has_positions and walk.has_normalisations)  # as transformers are
     if foreign and is_mixed:  # without trying the others first, which may take long
         with suppress(UsageError):
-            found = _mixed(model, tensors, walk.constants, choices)
+            found = _mixed(model, tensors, walk.constants, as_images)
             if found is not None:
                 return found
     faults: list[InputError] = []
-    for signals in choices:
+    for signals in (*as_images, *choices):
         try:
-            return walk.run(signals)
+            return walk.again().run(signals)
         except InputError as error:
             faults.append(error)
-    first, *others = faults
+    first, *others = faults[len(as_images) :]
     try:
-        found = _mixed(model, tensors, walk.constants, choices) if foreign else None
+        found = _mixed(model, tensors, walk.constants, as_images) if foreign else None
     except UsageError as error:
         raise InputError(f"{first}; {error}") from error
     if found is not None:
@@ -70,6 +76,10 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
         f"{first}; there the input's first axis, of length {rows}, is taken for rows. With the whole input "
         f"as one row: {others[0]}"
     )
+
+
+def _with_few_weights(signals: Mapping[str, Signal]) -> dict[str, Signal]:
+    return {name: replace(signal, most_weights=_FEW_WEIGHTS) for name, signal in signals.items()}
 
 
 def _whole(signals: Mapping[str, Signal]) -> str:

@@ -332,3 +332,31 @@ def test_constants_of_more_axes_make_no_activation() -> None:
     nodes = [node("Mul", "x", "one", to="a"), node("Sigmoid", "a", to="s"), node("Mul", "x", "s")]
     with pytest.raises(InputError, match="whose rows lie along other axes"):
         from_onnx(model(nodes, ["n", 4], one=np.ones((1, 1, 1), np.float32)))
+
+
+# ---- Images whose channels are last ---------------------------------------------------------------------------------
+
+_FIRST, _LAST = ({"perm": order} for order in ([0, 3, 1, 2], [0, 2, 3, 1]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_zeros_around_images_whose_channels_are_last(channels: int) -> None:
+    pads = ints(0, 1, 2, 0, 0, 1, 0, 0)
+    first = chain("Pad pads", ("Transpose", _FIRST), "Conv W", "Relu", ("Transpose", _LAST), to="h")
+    rest = chain("Pad pads", ("Transpose", _FIRST), "Conv V", "Flatten", x="h")
+    filters = {"W": normal(6, channels, 3, 3), "V": normal(4, 6, 3, 3)}
+    network = check(model([*first, *rest], ["n", 24, 20, channels], pads=pads, **filters), normal(2, 24, 20, channels))
+    assert not any(isinstance(layer, SparseLinear) and layer.edges > 24 * 20 * channels for layer in network)
+    with pytest.raises(InputError, match="along rows or channels"):
+        from_onnx(model(chain("Pad pads"), ["n", 5, 4, 2], pads=ints(0, 1, 1, 1, 0, 0, 0, 0)))
+
+
+def test_convolutions_of_images_whose_channels_are_last_are_no_products() -> None:
+    """But for small ones, which are as fast, and go together with rows of features."""
+    for size, is_small in ((32, False), (6, True)):
+        nodes = chain(("Transpose", _FIRST), "Conv W", "Relu", "Conv V", "Flatten")
+        proto = model(nodes, ["n", size, size, 3], W=normal(4, 3, 3, 3), V=normal(5, 4, 3, 3))
+        network = check(proto, normal(2, size, size, 3))
+        kinds = {type(layer) for layer in network}
+        assert (kinds <= {SparseLinear, Linear}) == is_small
+        assert (Conv2d in kinds) != is_small
