@@ -121,10 +121,11 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     ----------
     network : the layers.
     provenance : its origin, in words.
-    classes : whether outputs are scores of classes; if unknown, whether there are several outputs.
+    classes : whether outputs are scores of classes; if unknown, whether they are several, along one axis, unnamed.
     """
     if classes is None:
-        classes = network.outputs > 1 and network.named_outputs is None
+        outputs = network.outputs
+        classes = outputs > 1 and network.named_outputs is None and max(network.shapes[-1]) == outputs
     return Model(network, None, classes, provenance)
 
 

@@ -14,6 +14,7 @@ from sparsenn.backends import backend_for
 from sparsenn.engine import Session
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.formats import Array
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.spans import unwatched
@@ -77,7 +78,8 @@ def run_benchmark(
 ) -> BenchmarkResult:
     """Time calls of a session and of peers, whose answers are held against ours first.
 
-    Rows are on the session's device, and outputs stay there; for peers that compute on a GPU, too.
+    Rows are on the session's device, and outputs stay there; for peers that compute on a GPU, too. Inputs and
+    outputs go by their names where they have any; peers take one matrix.
 
     Parameters
     ----------
@@ -114,13 +116,16 @@ def run_benchmark(
         for count in rows:
             given = _rows(network, count, inputs)
             placed: Any = given if backend.in_host_memory else backend.place(given)
+            right = np.asarray(backend.fetch(session(placed, form="dense")), np.float32)
+            if network.named_inputs is not None:
+                named = cut_columns(network.named_inputs, placed)
+                placed = {name: columns.copy() for name, columns in named.items()}
 
             def ours(placed: Any = placed) -> Any:
-                outputs = session(placed, form="dense")
+                outputs = session(placed) if network.named_outputs else session(placed, form="dense")
                 backend.queue.wait()
                 return outputs
 
-            right = np.asarray(backend.fetch(ours()), np.float32)
             kernels = tuple(dict.fromkeys(kernel.name for kernel in session.plan(placed).kernels))
             calls.append(_timed(count, OURS, ours, seconds, 0.0, kernels))
             progress("ways timed", len(calls), steps)

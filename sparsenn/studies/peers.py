@@ -73,7 +73,9 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "network.onnx"
         to_onnx(of_rows, path)
-        session = onnxruntime.InferenceSession(path, providers=providers)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors
+        session = onnxruntime.InferenceSession(path, options, providers=providers)
     (taken,) = session.get_inputs()
     shape = [-1 if not isinstance(size, int) else size for size in taken.shape]
 

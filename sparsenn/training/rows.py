@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sparsenn.engine.inputs import packed_inputs
+from sparsenn.engine.inputs import packed_inputs, takes_shape
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Array, TableEncoding
 from sparsenn.formats.table import width_fault
@@ -176,7 +176,7 @@ def read_rows(
     `.csv`, `.tsv`, also with `.gz`     a line a row, as wide as the model's inputs and the targets that are asked for;
     and `.parquet`                      inputs and targets by name where the model knows names
     `.npy`                              (rows, inputs); or images, (rows, height, width) or (rows, channels, height,
-                                        width)
+                                        width); or one of these, without the axis of rows, for a model
     `.npz`                              one such array, or inputs, and targets or labels, by name; or the inputs of a
                                         network by their own names; or a sparse matrix that SciPy saved: CSR, CSC or COO
     `.mtx`, also with `.gz`             Matrix Market: a sparse matrix, or an array
@@ -296,7 +296,10 @@ def _of_arrays(
     if "inputs" not in arrays:
         known = "the rows 'inputs'" if not names else f"the inputs {', '.join(map(repr, names))}"
         raise FileFormatError(path, f"holds several arrays, or none; name {known}")
-    rows, image = _image_shape(arrays["inputs"])
+    inputs = arrays["inputs"]
+    if network is not None and inputs.size == network.inputs > 1 < len(inputs) and takes_shape(network, inputs.shape):
+        inputs = inputs[np.newaxis]  # one input, without the axis of rows
+    rows, image = _image_shape(inputs)
     note = _BYTES if tell_bytes and rows.dtype == np.uint8 else None
     if "labels" in arrays and "targets" in arrays:
         raise FileFormatError(path, "holds targets and labels; it must hold only one of them")

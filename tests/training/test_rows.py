@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from idx_files import write_idx
 
+from sparsenn import Conv2d, Network
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.training import InputRows, TrainingData, read_rows
 
@@ -60,6 +61,15 @@ def test_images_without_labels(tmp_path: Path) -> None:
     numbers = read_rows(tmp_path / "some.npy", 12, 2)
     assert (numbers.image, numbers.inputs.max()) == ((1, 4, 3), images.max())
     assert read_rows(tmp_path / "colours.npy", 24, 2).image == (2, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((3, 6, 5), 1), ((1, 3, 6, 5), 1), ((3, 3, 6, 5), 3), ((90,), 1), ((2, 90), 2)]
+)
+def test_an_image_without_the_axis_of_rows_is_one_row(tmp_path: Path, shape: tuple[int, ...], rows: int) -> None:
+    network = Network([Conv2d(np.ones((2, 3, 3, 3), np.float32))], (3, 6, 5))
+    np.save(tmp_path / "images.npy", np.zeros(shape))
+    assert read_rows(tmp_path / "images.npy", 90, 24, network=network).rows == rows
 
 
 def test_labels_lie_beside_images(tmp_path: Path) -> None:

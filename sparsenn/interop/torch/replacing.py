@@ -78,6 +78,10 @@ def sparsify_model(
     else:
         with torch.no_grad(), evaluated(model):
             reports.update(_keep_faster(model, chosen, reports, example))
+    for name, (module, *_) in chosen.items():
+        if "weight_mask" in module._buffers:
+            masked = f"{reports[name].reason}; its mask takes a product at each call, until prune.remove"
+            reports[name] = replace(reports[name], reason=masked)
     return model, SparsifyReport(tuple(reports.values()))
 
 

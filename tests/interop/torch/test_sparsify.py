@@ -547,8 +547,9 @@ def test_other_parameters_on_the_same_memory_and_weights_of_inference_mode_are_s
 def test_masks_stay_those_of_pytorch() -> None:
     layer = nn.Linear(8, 8)
     prune.l1_unstructured(layer, "weight", 0.9)
-    copied = sparsify(layer, inplace=False)
+    copied, report = sparsify(layer, inplace=False, report=True)
     assert type(layer) is nn.Linear
+    assert "until prune.remove" in report.modules[0].reason
     sparsify(layer)
     assert stale(layer, lambda: layer.weight_orig.data.copy_(layer.weight_orig * 2)) >= 0
     with torch.no_grad():

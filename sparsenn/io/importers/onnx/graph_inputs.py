@@ -123,7 +123,8 @@ def _choices(value: Any, sparse_below: float) -> list[Signal]:
         raise InputError(f"its input {name!r} is not a tensor of numbers")
     if not kind.HasField("shape"):
         raise InputError(
-            f"the shape of its input {name!r} is not known; give that of one sample: shape={{{name!r}: …}}"
+            f"the shape of its input {name!r} is not known; give that of one sample: "
+            f"from_onnx(path, shape={{{name!r}: …}})"
         )
     sizes = _sizes(value)
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
@@ -131,7 +132,8 @@ def _choices(value: Any, sparse_below: float) -> list[Signal]:
         sample = _shown(value, without=open_axes[0])
         raise InputError(
             f"its input {name!r} of shape {_shown(value)} has open sizes at axes {open_axes}; only that of rows may "
-            f"be open: fix the others by shape={{{name!r}: {sample}}}, all numbers (--shape of convert)"
+            f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or --shape "
+            f"of convert"
         )
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
     signals = []

@@ -15,7 +15,18 @@ from onnx_graphs import model, node, normal
 import sparsenn
 from sparsenn import Network, Node, Session, from_onnx, read_model, to_onnx
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, Slice, Softmax, SparseLinear
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    ImageLayer,
+    Linear,
+    MaxPool2d,
+    Multiply,
+    Slice,
+    Softmax,
+    SparseLinear,
+)
 from sparsenn.layers.activation import Identity, ReLU, Sigmoid, SiLU, Tanh
 
 
@@ -120,6 +131,14 @@ def test_a_model_says_where_it_is_from(tmp_path: Path) -> None:
         "format": "ONNX, opset 17",
         "producer": f"sparsenn {sparsenn.runtime.storage.package_version()}",
     }
+
+
+@pytest.mark.parametrize(("layers", "classes"), [((), False), ((Flatten(),), True), ((AvgPool2d((3, 3)),), True)])
+def test_only_outputs_along_one_axis_are_scores_of_classes(
+    layers: tuple[ImageLayer, ...], classes: bool, tmp_path: Path
+) -> None:
+    to_onnx(Network((Conv2d(normal(4, 2, 3, 3)), *layers), image=(2, 5, 5)), tmp_path / "network.onnx")
+    assert read_model(tmp_path / "network.onnx").classes == classes
 
 
 @pytest.mark.parametrize(("sparse_below", "kinds"), [(0.0, [Linear, Linear]), (2.0, [SparseLinear, SparseLinear])])
