@@ -184,10 +184,15 @@ def predict(
 
 
 def check_model(path: str, remedy: str) -> None:
-    """Refuse a name that is not a model's, and an HDF5 file that holds something else."""
-    place = Path(path)
-    if kind_of(path) is None or place.is_dir() or (place.exists() and not is_model(path)):
-        raise UsageError(f"{path} is not a model; {remedy}")
+    """Refuse a name that is not a model's, and an HDF5 file that is damaged or holds something else."""
+    place, fault = Path(path), UsageError(f"{path} is not a model; {remedy}")
+    if kind_of(path) is None or place.is_dir():
+        raise fault
+    if place.exists() and not is_model(path):
+        from sparsenn.io.hdf5.reading import opened
+
+        with opened(path):  # raises what is wrong with a file that is damaged
+            raise fault
 
 
 def read_model_rows(model: Model, rows: Path) -> Array:

@@ -177,6 +177,13 @@ def test_what_is_refused(refused: Refused, folder: Path, rows: np.ndarray, name:
     refused(("predict", "classes.h5", name, "--device", "cpu", "--output", "out.npy"), message)
 
 
+def test_a_damaged_model_is_not_said_to_be_something_else(refused: Refused, folder: Path, rows: np.ndarray) -> None:
+    np.save(folder / "rows.npy", rows)
+    whole = (folder / "classes.h5").read_bytes()
+    (folder / "cut.h5").write_bytes(whole[: len(whole) // 2])
+    refused(("predict", "cut.h5", "rows.npy", "--device", "cpu"), "cut.h5: not HDF5, or damaged")
+
+
 def test_help_is_a_screen_without_the_challenges_words(run: Run) -> None:
     text = run("predict", "--help").stdout
     assert len(text.splitlines()) < 60

@@ -7,8 +7,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.image_graph import GraphStack, graph_of, run_graph
+from sparsenn.backends.cpu.tiles import element_place, number, spread
 from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -61,11 +65,12 @@ def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
 @run_layer.register
 def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
     outputs = _outputs(layer, shape, features)
-    inputs, results = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
+    inputs, results = (np.ascontiguousarray(matrix).reshape(-1, layer.width) for matrix in (features, outputs))
+    scale, shift = (np.asarray(numbers, np.float64) for numbers in (layer.scale, layer.shift))
 
     def run(chunk: tuple[int, int]) -> None:
         sums = np.empty(_PARTIAL_SUMS)
-        _layer_norm(inputs[slice(*chunk)], layer.scale, layer.shift, layer.epsilon, sums, results[slice(*chunk)])
+        _layer_norm(inputs[slice(*chunk)], scale, shift, layer.epsilon, sums, results[slice(*chunk)])
 
     map_threads(run, _chunks(inputs.shape[0]))
     return outputs
@@ -133,16 +138,48 @@ def _log_softmax(rows: Array, outputs: Array) -> None:
             outputs[row, column] = np.float32(rows[row, column] - largest - logarithm)
 
 
+def _lanes(squared: bool) -> Any:
+    """Return a function that adds up y - mean, or its squares, of a row: all partial sums side by side.
+
+    It is called with a row, how many of its numbers count, which partial sums divide, the mean, and the partial sums.
+    In LLVM's own words: numba would keep the sums in memory.
+    """
+    kind = ir.VectorType(ir.DoubleType(), _PARTIAL_SUMS)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        row, count, mean, sums = arguments
+        means, total = spread(builder, mean, _PARTIAL_SUMS), cgutils.alloca_once(builder, kind)
+        builder.store(ir.Constant(kind, [0.0] * _PARTIAL_SUMS), total)
+        with cgutils.for_range(builder, builder.sdiv(count, number(_PARTIAL_SUMS))) as loop:
+            place = element_place(
+                context, builder, signature.args[0], row, builder.mul(loop.index, number(_PARTIAL_SUMS))
+            )
+            floats = ir.VectorType(ir.FloatType(), _PARTIAL_SUMS).as_pointer()
+            met = builder.fpext(builder.load(builder.bitcast(place, floats), align=4), kind)
+            difference = builder.fsub(met, means)
+            more = builder.fmul(difference, difference) if squared else difference
+            builder.store(builder.fadd(builder.load(total), more), total)
+        place = element_place(context, builder, signature.args[3], sums, number(0))
+        builder.store(builder.load(total), builder.bitcast(place, kind.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    def summed(typing: Any, row: Any, count: Any, mean: Any, sums: Any) -> Any:
+        return types.void(row, types.intp, types.float64, sums), generate
+
+    return intrinsic(summed)
+
+
+_lanes_of_differences, _lanes_of_squares = _lanes(False), _lanes(True)
+
+
 @compiled
 def _sum_of_differences(row: Array, mean: float, squared: bool, sums: Array) -> float:
     """Return the sum of y - mean, or of its squares, of a row: that of partial sums, which fill a register."""
     whole = row.shape[0] - row.shape[0] % _PARTIAL_SUMS
-    for lane in range(_PARTIAL_SUMS):
-        sums[lane] = 0.0
-    for first in range(0, whole, _PARTIAL_SUMS):
-        for lane in range(_PARTIAL_SUMS):
-            difference = row[first + lane] - mean
-            sums[lane] += difference * difference if squared else difference
+    if squared:
+        _lanes_of_squares(row, whole, mean, sums)
+    else:
+        _lanes_of_differences(row, whole, mean, sums)
     for column in range(whole, row.shape[0]):
         difference = row[column] - mean
         sums[column - whole] += difference * difference if squared else difference
