@@ -303,9 +303,9 @@ class _Writer(ValueWriter):
     def _(self, layer: ForeignLayer) -> None:
         if layer.row_by_row:
             raise UsageError(f"layer {self._number} takes one row at a time, which no node of an ONNX file says")
-        graph = onnx.compose.add_prefix(
-            self._converted(onnx.ModelProto.FromString(layer.model)), f"{self._place}/"
-        ).graph
+        graph, prefix = self._converted(onnx.ModelProto.FromString(layer.model)).graph, f"{self._place}/"
+        constants = {tensor.name: prefix + tensor.name for tensor in graph.initializer}  # which its branches read, too
+        graph = onnx.compose.add_prefix_graph(graph, prefix, name_map=constants)
         values, shapes = (self._value, *self._others), self._network.input_shapes(self._number - 1)
         for value, shape, tensor, described in zip(values, shapes, layer.takes, graph.input, strict=True):
             self._place, self._value = described.name, value

@@ -131,13 +131,16 @@ class LayerRunner:
         These have rows of the same shape and type on the same device; there are no masks.
         """
         weight, weight_mask, bias, bias_mask = parameters
-        is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor
+        if weight is None or not weight_mask is bias_mask is None or type(rows) is not torch.Tensor:
+            return
         compiled = self._compiled.get((str(rows.device), (rows.shape[-1],)))
-        if not is_plain or compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
+        if compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
+            return
+        if rows.dtype is not weight.dtype:  # as under autocast
             return
         if len(self._settled) >= MAX_SETTLED:
             self._settled.clear()
-        shape = *rows.shape[:-1], weight.shape[0]  # type: ignore[union-attr]
+        shape = *rows.shape[:-1], weight.shape[0]
         versions = _version(weight), _version(bias)
         is_slower = self._slower.get(_size(compiled, rows, (rows.shape[:-1].numel(), rows.shape[-1])), False)
         self._settled[rows.shape] = _Settled(

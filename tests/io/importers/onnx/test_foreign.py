@@ -268,21 +268,33 @@ def test_functions_of_a_file_are_inlined() -> None:
     assert close(Session(from_onnx(proto), device="cpu")(rows), np.sin(rows))
 
 
+def value_of(name: str) -> Any:
+    return helper.make_tensor_value_info(name, FLOAT, None)
+
+
 def test_subgraphs_read_values_from_outside() -> None:
-    branch = [
-        helper.make_graph([node(name, "x", to=name)], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
-        for name in ("Sin", "Cos")
-    ]
+    branch = [helper.make_graph([node(name, "x", to=name)], name, [], [value_of(name)]) for name in ("Sin", "Cos")]
     nodes = chain(("If", {"then_branch": branch[0], "else_branch": branch[1]}), "MatMul w", x="truth")
     assert_same(graph(nodes, ["n", 4], truth=np.array(True), w=weights(4, 2)))
 
 
+def test_constants_that_branches_read_are_written(tmp_path: Path) -> None:
+    branch = [
+        helper.make_graph([node("Mul", "x", name, to=f"{name}x")], name, [], [value_of(f"{name}x")]) for name in "ab"
+    ]
+    inner = node("If", "truth", to="inner", then_branch=branch[0], else_branch=branch[1])
+    outer = helper.make_graph([inner], "outer", [], [value_of("inner")])
+    nodes = chain(("If", {"then_branch": outer, "else_branch": branch[1]}), "Sin", x="truth")
+    constants = {name: np.array([number] * 4, np.float32) for name, number in (("a", 2), ("b", 3))}
+    network = from_onnx(graph(nodes, {"x": ["n", 4]}, truth=np.array(True), **constants))
+    to_onnx(network, tmp_path / "again.onnx")
+    rows = weights(3, 4)
+    assert close(Session(from_onnx(tmp_path / "again.onnx"), device="cpu")(rows), np.sin(2 * rows))
+
+
 def test_inputs_that_only_branches_read() -> None:
     """As detectors of speech have them, which choose by the sampling rate."""
-    branch = [
-        helper.make_graph([node(name, "x", to=name)], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
-        for name in ("Sin", "Cos")
-    ]
+    branch = [helper.make_graph([node(name, "x", to=name)], name, [], [value_of(name)]) for name in ("Sin", "Cos")]
     nodes = chain("Equal number", ("If", {"then_branch": branch[0], "else_branch": branch[1]}), x="s")
     proto = typed(graph_of(nodes, {"x": ["n", 4], "s": []}, 20, number=np.int64(3)), s=INT64)
     rows = {"x": weights(3, 4), "s": np.array([3, 5, 3])}
