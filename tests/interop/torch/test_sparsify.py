@@ -544,6 +544,14 @@ def test_other_parameters_on_the_same_memory_and_weights_of_inference_mode_are_s
     assert stale(other, torch.inference_mode()(lambda: other.weight.mul_(2))) < 1e-5
 
 
+def test_rows_of_another_type_are_refused_as_by_pytorch() -> None:
+    layer, rows = sparsify(pruned(nn.Linear(64, 64))), torch.randn(1, 64)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert layer(rows).dtype is torch.bfloat16
+    with torch.no_grad(), pytest.raises(RuntimeError, match="dtype"):
+        layer(rows.bfloat16())
+
+
 def test_masks_stay_those_of_pytorch() -> None:
     layer = nn.Linear(8, 8)
     prune.l1_unstructured(layer, "weight", 0.9)
