@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, linear
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from sparsenn.engine import Session
 from sparsenn.interop.torch.operator import SHORT, Parameters, register, session_outputs
@@ -157,7 +158,7 @@ class LayerRunner:
 
     def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
         """Return the outputs of rows like earlier ones; None where anything differs, so that all has to be checked."""
-        if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing():
+        if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing() or is_in_torch_dispatch_mode():
             return None
         settled = self._settled.get(rows.shape)
         if settled is None:

@@ -21,6 +21,7 @@ from sparsenn.torch import desparsify, sparsify
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn = torch.nn
 prune = importlib.import_module("torch.nn.utils.prune")
+make_fx = importlib.import_module("torch.fx.experimental.proxy_tensor").make_fx
 is_slower = importlib.import_module("sparsenn.interop.torch.timing").is_slower
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -542,6 +543,13 @@ def test_other_parameters_on_the_same_memory_and_weights_of_inference_mode_are_s
     with torch.inference_mode():
         other = sparsify(pruned(nn.Linear(8, 8)))
     assert stale(other, torch.inference_mode()(lambda: other.weight.mul_(2))) < 1e-5
+
+
+def test_graphs_of_a_model_that_was_called_compute_it() -> None:
+    layer, rows, others = sparsify(pruned(nn.Linear(64, 64)), reproducible=True), torch.randn(1, 64), torch.randn(1, 64)
+    with torch.no_grad():
+        close(layer(rows), layer(rows))
+        close(make_fx(layer)(rows)(others), layer(others))
 
 
 def test_rows_of_another_type_are_refused_as_by_pytorch() -> None:

@@ -19,7 +19,7 @@ from onnx_graphs import model as graph_of
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ForeignNetwork
-from sparsenn.errors import FileFormatError, InputError
+from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
 
@@ -300,6 +300,25 @@ def test_inputs_that_only_branches_read() -> None:
     rows = {"x": weights(3, 4), "s": np.array([3, 5, 3])}
     found = Session(from_onnx(proto), device="cpu")(rows)
     assert close(found, np.where(rows["s"][:, None] == 3, np.sin(rows["x"]), np.cos(rows["x"])))
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_integers_that_float32_rounds_are_refused(by_name: bool) -> None:
+    nodes = [node("Mod", "ids", "seven", to="places"), node("Gather", "table", "places", to="found")]
+    nodes += chain("Add s", x="found") if by_name else chain("Sin", x="found")
+    sizes: dict[str, Any] = {"ids": ["n", 2], **({"s": ["n", 2]} if by_name else {})}
+    session = Session(from_onnx(graph(nodes, sizes, seven=np.int64(7), table=np.arange(7.0, dtype=np.float32))))
+
+    def call(largest: int) -> Any:
+        ids = np.array([[largest, 3]])
+        return session(ids=ids, s=np.zeros((1, 2))) if by_name else session(ids)
+
+    for largest in (5, 1 << 24, 6):
+        expected = np.array([[largest % 7, 3]])
+        assert close(call(largest), expected if by_name else np.sin(expected))
+        for _ in range(2):
+            with pytest.raises(MatrixError, match="beyond 16,777,216"):
+                call((1 << 24) + 1)
 
 
 def test_numbers_without_axes_pass_from_one_subgraph_to_another() -> None:
