@@ -334,15 +334,15 @@ class Signal:
         """
         image = self.picture
         signal = self if self.axis == 0 else replace(self, shape=self.shape[1:], axis=0)
-        if signal.is_scattered:
+        is_computed = signal.node is not None and not isinstance(signal.node.layer, Slice)  # which cuts several inputs
+        if signal.is_scattered or (signal.lies is None and is_computed):
             signal = replace(signal.in_order().settled().flat().then(Slice(0, signal.width, image)), lies=image)
         if signal.order is not None:
             channels = signal.channels
             assert channels is not None, "it is not scattered"
             moved = Convolution.of_channels(channels, channels.size)
             signal = replace(signal.flushed(), order=None, pending=moved)
-        if signal.lies is None and signal.node is not None:
-            assert isinstance(signal.node.layer, Slice), "it is one of several inputs"
+        if signal.lies is None and signal.node is not None and isinstance(signal.node.layer, Slice):
             return replace(signal, node=Node(replace(signal.node.layer, image=image), signal.node.sources), lies=image)
         network_image = image if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):

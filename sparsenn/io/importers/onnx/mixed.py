@@ -158,9 +158,10 @@ class _Mixed:
                 return self._run(own)
             except (InputError, ShapeError):
                 refused = self._of_classes & own if self._refused is None else {self._refused}
-                if not refused:
+                if not own:
                     raise
-                own -= refused  # they take other numbers than those they were chosen with, or are outputs themselves
+                # they take other numbers than those they were chosen with, or are outputs themselves
+                own -= refused or own
 
     def _run(self, own: set[int]) -> Imported:
         values: dict[str, Value] = {}

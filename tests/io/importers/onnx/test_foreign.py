@@ -167,9 +167,10 @@ def close(found: np.ndarray, want: np.ndarray) -> bool:
 
 
 def assert_same(model: Any) -> Network:
-    """Have a graph of one input that is read give what ONNX Runtime gives; return its network."""
+    """Have a graph give what ONNX Runtime gives; return its network."""
     network, inputs = from_onnx(model), inputs_of(model, 4)
-    assert close(Session(network, device="cpu")(inputs["x"]), expected(model, inputs))
+    found = Session(network, device="cpu")(inputs if network.named_inputs else inputs["x"])
+    assert close(numbers_of(found), expected(model, inputs))
     return network
 
 
@@ -319,6 +320,19 @@ def test_integers_that_float32_rounds_are_refused(by_name: bool) -> None:
         for _ in range(2):
             with pytest.raises(MatrixError, match="beyond 16,777,216"):
                 call((1 << 24) + 1)
+
+
+def test_an_input_that_is_read_as_images_and_as_rows() -> None:
+    steps = "Pad sides", ("Transpose", {"perm": [0, 3, 1, 2]}), ("Conv w", {"group": 2}), "Relu"
+    nodes = [*chain("Div each", to="scaled"), *chain("Max scaled", x="scaled", to="z"), *chain(*steps, x="scaled")]
+    kernel = np.array([0, 1, 0, 0, 1, 0, 0, 0], np.float32).reshape(4, 1, 2, 1)
+    constants = {"each": np.array([1, 2], np.float32), "sides": ints(0, 1, 1, 0, 0, 0, 2, 0), "w": kernel}
+    assert_same(graph(nodes, ["n", 10, 9, 2], ("y", "z"), **constants))
+
+
+def test_one_of_several_inputs_beside_what_is_made_of_it() -> None:
+    nodes = [*chain(("LogSoftmax", {"axis": 2}), "Mul x"), *chain("Sin", x="s", to="z")]
+    assert_same(graph(nodes, {"s": ["n", 2], "x": ["n", 1, 3]}, ("z", "y")))
 
 
 def test_numbers_without_axes_pass_from_one_subgraph_to_another() -> None:
