@@ -253,7 +253,8 @@ def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: 
 
     if all(sparse):
         inputs = few_rows(layers[0].inputs, form == "iso")
-        able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], text, machine, Network(tuple(layers)), inputs)
+        part = compiled.part(first, last).network
+        able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], text, machine, part, inputs)
         # kernels that store zeros sum in an order of their own, too; layers of few weights stay in order in float32
         has_few = not all(map(_is_dense_enough, layers))
         rounding = {kernel for kernel in able if (has_few and kernel.precision == PRECISIONS[0]) or not may_be_dense}

@@ -298,15 +298,26 @@ def layer_key(network: Network, number: int) -> tuple[Any, ...]:
     layer = connected_layer(network[number])
     key: tuple[Any, ...] = type(layer).__name__, positions_of(network[number]), network.shapes[number + 1]
     if isinstance(layer, SparseLinear):
-        indices = layer.weights.indices
-        sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
-        key += layer.edges, blake2b(sample.tobytes(), digest_size=16).digest()
+        key += layer.edges, _sample_of(layer)
     if isinstance(layer, ForeignLayer):
         key += (blake2b(layer.model, digest_size=16).digest(),)
     if isinstance(layer, Conv2d):
         shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
         key += layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
     return *key, network.input_shapes(number), type(getattr(layer, "activation", None)).__name__
+
+
+def _sample_of(layer: SparseLinear) -> bytes:
+    """Return a digest of where some of the weights are."""
+    if layer not in _samples:
+        indices = layer.weights.indices
+        sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
+        _samples[layer] = blake2b(sample.tobytes(), digest_size=16).digest()
+    return _samples[layer]
+
+
+_samples: WeakKeyDictionary[SparseLinear, bytes] = WeakKeyDictionary()
+"""Digests of layers: `infer` may be called with them again and again."""
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,17 +71,17 @@ class SparseLinear(Rebuilt, FullyConnected):
         """The kind of layers that consecutive ones have to share to be run together."""
         return SparseLinear
 
-    @property
+    @cached_property
     def inputs(self) -> int:
         """Width of Y."""
         return self.weights.shape[0]
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """Width of Y'."""
         return self.weights.shape[1]
 
-    @property
+    @cached_property
     def edges(self) -> int:
         """Stored weights."""
         return self.weights.nnz

@@ -30,6 +30,7 @@ differ by at most twice that; they are equal bit for bit where all products and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -67,6 +68,7 @@ def unmerged(network: Network) -> Merged:
     return Merged(network, tuple(map(_ones, network.sizes[1:])), None)
 
 
+@lru_cache
 def _ones(count: int) -> Array:
     return np.broadcast_to(np.int64(1), (count,))
 

@@ -137,8 +137,8 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
             codes.append(activation_code(layer.activation))
         except UsageError as error:
             raise UsageError(f"layer {number}: {error}") from error
-    weights, blocks = [layer.weights for layer in layers], [blocks_of(layer) for layer in layers]
-    groups = [parts_of(layer.outputs, GROUP) for layer in layers]
+    weights, cuts = [layer.weights for layer in layers], [block_of(layer) for layer in layers]
+    blocks, groups = list(map(blocks_of, layers)), [parts_of(layer.outputs, GROUP) for layer in layers]
     firsts = np.cumsum([0, *(each * many + 1 for each, many in zip(blocks, groups, strict=True))])
     offsets, outputs = np.zeros(firsts[-1], np.int64), np.zeros(firsts[-1] * GROUP, np.int32)
     places, steps = list[Array](), [0]
@@ -146,7 +146,7 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         first, last = firsts[number], firsts[number + 1]
         places.append(np.zeros((blocks[number], layer.outputs), np.int64))
         own = offsets[first:last], outputs[first * GROUP : last * GROUP]
-        _group(read_only(matrix.indptr), read_only(matrix.indices), block_of(layer), steps[-1], *own, places[-1])
+        _group(read_only(matrix.indptr), read_only(matrix.indices), cuts[number], steps[-1], *own, places[-1])
         steps.append(int(offsets[last - 1]))
     entries = GROUP * np.array(steps, np.int64)
     fills = [last - first > matrix.nnz for first, last, matrix in zip(entries, entries[1:], weights, strict=False)]
@@ -160,10 +160,17 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         if matrix.iso:
             own_values[:] = numbers
         arrays = read_only(matrix.indptr), read_only(matrix.indices), read_only(numbers)
-        _fill(*arrays, not matrix.iso, block_of(layer), places[number], entries[number], inputs, own_values)
+        _fill(*arrays, not matrix.iso, cuts[number], places[number], entries[number], inputs, own_values)
+    starts = np.cumsum([0, *(layer.outputs + 1 for layer in layers)], dtype=np.int64)
+    bias, multiplicities = np.zeros(starts[-1], np.float32), np.zeros(starts[-1], np.int32)
+    for first, layer, each in zip(starts, layers, copies, strict=False):
+        span = slice(first, first + layer.outputs)
+        multiplicities[span] = each
+        if layer.bias is not None:
+            bias[span] = layer.bias + np.float32(0)  # no negative zero
     return Packed(
         widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
-        starts=np.cumsum([0, *(layer.outputs + 1 for layer in layers)], dtype=np.int64),
+        starts=starts,
         blocks=np.array(blocks, np.int64),
         edges=np.array([matrix.nnz for matrix in weights], np.int64),
         firsts=firsts[:-1].astype(np.int64),
@@ -173,8 +180,8 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         values=values,
         value_starts=stored[:-1] - strides * entries[:-1],
         value_strides=strides,
-        bias=np.concatenate([np.append(layer.bias_vector() + np.float32(0), np.float32(0)) for layer in layers]),
-        copies=np.concatenate([np.append(each, 0) for each in copies]).astype(np.int32, copy=False),
+        bias=bias,
+        copies=multiplicities,
         activations=np.array([code for code, _ in codes], np.int64),
         clips=np.array([clip for _, clip in codes], np.float32),
     )

@@ -25,14 +25,17 @@ def whole_graph(
 ) -> ForeignGraph | None:
     """Return the graph from a network's inputs to its outputs.
 
-    None for graphs that are large, compute in float16, fix a number of rows above one, or have rows in some inputs or
-    outputs alone.
+    None for graphs that are large, compute in float16, fix a number of rows above one, have rows in some inputs or
+    outputs alone, or have branches and rows along other axes than the first.
     """
     rows = {signal.rows for signal in inputs.values()}
     are_whole = {signal.axis is None for signal in (*inputs.values(), *outputs.values())}  # of which each is one row
     if len(are_whole) > 1 or not outputs or not (are_whole == {True} or rows in ({None}, {1})):
         return None
     if _computes_in_half(model.graph) or _bytes(model) > MAX_BYTES:
+        return None
+    # ONNX Runtime ends the process where it moves a transposition past one that a branch reads
+    if any(signal.axis for signal in (*inputs.values(), *outputs.values())) and _has_branches(model.graph):
         return None
     source, whole = with_numeric_outputs(tensors.with_all(model)), onnx.ModelProto()
     whole.CopyFrom(source)
@@ -59,6 +62,10 @@ def _computes_in_half(graph: Any) -> bool:
     kinds = {attribute.i for attribute in casts if attribute.name == "to"}
     kinds.update(value.type.tensor_type.elem_type for value in graph.input)
     return not kinds.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16))
+
+
+def _has_branches(graph: Any) -> bool:
+    return any(attribute.HasField("g") for node in graph.node for attribute in node.attribute)
 
 
 def _bytes(model: Any) -> int:

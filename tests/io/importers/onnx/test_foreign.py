@@ -371,6 +371,14 @@ def test_a_graph_without_an_axis_of_rows_may_be_run_as_it_is() -> None:
     assert close(found, np.column_stack([shares, shares.max(axis=1)]))
 
 
+def test_branches_and_rows_along_another_axis_are_not_run_as_they_are() -> None:
+    """ONNX Runtime moves a transposition that is put before them past theirs, and ends the process."""
+    branch = [helper.make_graph([node(name, "t", to=name)], name, [], [value_of(name)]) for name in ("Sin", "Cos")]
+    nodes = [node("Transpose", "x", to="t", perm=[1, 0, 2])]
+    nodes += chain(("If", {"then_branch": branch[0], "else_branch": branch[1]}), x="truth")
+    assert from_onnx(graph(nodes, [2, "n", 3], truth=np.array(True))).onnx_graph is None
+
+
 def test_a_fixed_axis_before_that_of_rows() -> None:
     nodes = [*chain(("ReduceSum zero", {"keepdims": 0}), x="state", to="s"), node("Add", "x", "s")]
     proto = graph(nodes, {"x": ["n", "m"], "state": [2, "n", 4]}, zero=np.array([0]))
