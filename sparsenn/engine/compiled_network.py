@@ -308,7 +308,7 @@ def layer_key(network: Network, number: int) -> tuple[Any, ...]:
 
 
 def _sample_of(layer: SparseLinear) -> bytes:
-    """Return a digest of where some of the weights are."""
+    """Return a digest of where some of the weights are, found once: `infer` may be called again and again."""
     if layer not in _samples:
         indices = layer.weights.indices
         sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
@@ -317,7 +317,6 @@ def _sample_of(layer: SparseLinear) -> bytes:
 
 
 _samples: WeakKeyDictionary[SparseLinear, bytes] = WeakKeyDictionary()
-"""Digests of layers: `infer` may be called with them again and again."""
 
 
 @lru_cache(maxsize=1)

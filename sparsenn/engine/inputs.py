@@ -251,9 +251,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
         raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")
     arrays = named or inputs or {}
     if shapes is None:
-        raise UsageError(
-            f"the network's inputs have no names, such as {', '.join(map(repr, arrays))}; call session(rows)"
-        )
+        raise UsageError(f"the inputs have no names, such as {', '.join(map(repr, arrays))}; call session(rows)")
     differences = {"missing": shapes.keys() - arrays.keys(), "unknown": arrays.keys() - shapes.keys()}
     faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
     if faults:
