@@ -160,7 +160,8 @@ class _Mixed:
                 refused = self._of_classes & own if self._refused is None else {self._refused}
                 if not own:
                     raise
-                # they take other numbers than those they were chosen with, or are outputs themselves
+                # such nodes take other numbers than those they were chosen with, or are outputs themselves; where there
+                # are none, ONNX Runtime computes all of the graph
                 own -= refused or own
 
     def _run(self, own: set[int]) -> Imported:
