@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import prod
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from sparsenn.graph import (
 from sparsenn.layers import (
     Activation,
     Conv2d,
+    Flatten,
     ForeignGraph,
     ForeignLayer,
     FullyConnected,
@@ -38,6 +39,7 @@ from sparsenn.layers import (
     Linear,
     PerPosition,
     ReLU,
+    Slice,
     SparseLinear,
     replace_fields,
 )
@@ -154,6 +156,29 @@ class Network(Rebuilt, Viewed):
                 what = f"layer {number} gives" if number else "the network takes"
                 raise ShapeError(f"{what} rows of shape {shape}; a row holds at most {INDEX32_LIMIT:,} numbers")
         return tuple(shapes)
+
+    @cached_property
+    def has_foreign_layers(self) -> bool:
+        """Whether ONNX Runtime computes some of the layers."""
+        return any(isinstance(layer, ForeignLayer) for layer in self.layers)
+
+    @cached_property
+    def integer_columns(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of the inputs that ONNX Runtime takes as integers, such as places in a table."""
+        sources = set[int]()
+        for node in self.nodes:
+            if isinstance(node.layer, ForeignLayer):
+                sources.update(compress(node.sources, node.layer.takes_integers))
+        return tuple(filter(None, map(self._columns, sources)))
+
+    def _columns(self, source: int) -> tuple[int, int] | None:
+        """Return the range of the inputs that a node gives as they are; None for one that computes."""
+        if source == 0:
+            return 0, self.inputs
+        node = self.nodes[source - 1]
+        if isinstance(node.layer, Slice) and node.sources == (0,):
+            return node.layer.columns(self.shapes[0])
+        return self._columns(node.sources[0]) if isinstance(node.layer, Flatten) else None
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends import Backend
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.inputs import EXACT_INTEGER, keeps_integers, to_input_type
+from sparsenn.engine.inputs import EXACT_INTEGER, to_input_type
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.named_shapes import cut_columns
@@ -63,8 +63,8 @@ def direct_call(
         return no_outputs
     has_doubles = any(each.char == "d" for each in types)
     limit = inf if is_checked or has_doubles else None
-    is_whole = any(each.kind in "iu" for each in types)
-    if is_whole and (len(types) > 1 or keeps_integers(network)):  # larger ones make rows float64, or are refused
+    has_integers = len(types) > 1 and any(each.kind in "iu" for each in types)  # larger ones make rows float64
+    if has_integers or network.has_foreign_layers:  # which may refuse such
         limit = float(EXACT_INTEGER) ** 2
     sources = (_ONLY,) if _ONLY in arrays else tuple(network.named_inputs or ())
     taken = [(source, arrays[source].shape, arrays[source].dtype) for source in sources]

@@ -19,7 +19,7 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import layer_statistics, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, ForeignLayer
+from sparsenn.layers import Flatten
 from sparsenn.runtime.spans import span, watchers
 
 MAX_HOST_BYTES = 1 << 20
@@ -165,7 +165,7 @@ class Executable:
     @cached_property
     def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
-        plan, has_foreign = self.plan, any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network)
+        plan, has_foreign = self.plan, self.plan.merged.network.has_foreign_layers
         is_cut = has_foreign or any(step.drops_rows for step in plan.steps[:-1])
         return not (plan.backend.in_host_memory or plan.streams or is_cut)
 

@@ -15,7 +15,6 @@ from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, 
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.formats.tables import without_table
-from sparsenn.layers import ForeignLayer
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -88,7 +87,8 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if device_rows is None and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
-        _check_whole(network, rows)
+        if network.has_foreign_layers:
+            _check_integers(network, rows)
     return InputRows(rows, device_rows is None, inputs, int(rows.shape[0]))
 
 
@@ -181,19 +181,12 @@ def _check_range(matrix: Array) -> None:
                 raise MatrixError(f"the inputs hold {beyond[0]:g}, which is outside the range of float32")
 
 
-def keeps_integers(network: Network) -> bool:
-    """Return whether ONNX Runtime may take inputs of a network as integers, such as places in a table."""
-    return any(isinstance(layer, ForeignLayer) for layer in network)
-
-
-def _check_whole(network: Network, array: Any) -> None:
-    """Refuse integers that float32 would round, where they may be taken as integers."""
-    is_long = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype.itemsize > 2
-    if is_long and not _fits_float32(array) and keeps_integers(network):
-        raise MatrixError(
-            f"the inputs hold integers beyond {EXACT_INTEGER:,}, which float32 rounds; give float32 numbers where that "
-            f"does not matter"
-        )
+def _check_integers(network: Network, matrix: Array) -> None:
+    """Refuse numbers that ONNX Runtime takes as integers, but that float32 may have rounded."""
+    if matrix.size and max(-matrix.min(), matrix.max()) >= EXACT_INTEGER:
+        for first, last in network.integer_columns:
+            if (np.abs(matrix[:, first:last]) >= EXACT_INTEGER).any():
+                raise MatrixError(f"the inputs hold integers beyond {EXACT_INTEGER - 1:,}, which float32 rounds")
 
 
 def _beyond_float32(numbers: Array) -> Array:
@@ -289,7 +282,6 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
         array = array.to_scipy()
     if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
         array = real_numbers(array, f"input {name!r} holds", MatrixError)
-    _check_whole(network, array)
     size, actual = prod(shape), tuple(array.shape)
     if actual[1:] == (size,):
         return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import ClassVar, NamedTuple
 
@@ -80,6 +81,16 @@ class ForeignLayer(Rebuilt, CombiningLayer):
     def weight_bytes(self) -> int:
         """Bytes of the graph, most of which are weights."""
         return len(self.model)
+
+    @cached_property
+    def takes_integers(self) -> tuple[bool, ...]:
+        """Whether the graph makes integers of an input, which is float32 as all are; for each."""
+        from onnx import ModelProto, TensorProto
+
+        graph = ModelProto.FromString(self.model).graph
+        floats = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
+        casts = {node.input[0]: node.attribute[0].i for node in graph.node if node.op_type == "Cast"}
+        return tuple(casts.get(value.name, floats[0]) not in floats for value in graph.input)
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape of a single output that is an image, and otherwise the numbers of all outputs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def model() -> Model:
 
 def fields(layer: Any) -> dict[str, Any]:
     """All that a layer holds, in plain arrays; the bias as the vector that it stands for."""
-    found = dict(vars(layer))
+    found = {each.name: getattr(layer, each.name) for each in dataclasses.fields(layer)}
     if "weights" in found:
         found["bias"] = layer.bias_vector()
     if isinstance(layer, SparseLinear):
