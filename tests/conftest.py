@@ -170,11 +170,13 @@ def _freed_memory_returned() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _priors_decide(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have priors choose kernels, which are the same in every run; tests of measuring ask for `measuring_kernels`."""
+    from sparsenn.engine.compiled_network import CompiledNetwork
     from sparsenn.engine.plan_cache import PlanCache
 
     with pytest.MonkeyPatch.context() as patch:
         if "measuring_kernels" not in request.fixturenames:
             patch.setattr(PlanCache, "measure", lambda *arguments: None)
+            patch.setattr(CompiledNetwork, "stored_choice", lambda *arguments: None)
         yield
 
 

@@ -23,12 +23,13 @@ from sparsenn.backends.registry import automatic, kernel_named, permitted_kernel
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options, resolve_precision
-from sparsenn.engine.steps import Choice, Step, bucket_of_choice
+from sparsenn.engine.steps import Choice, Step, bucket_of_choice, choice_of
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ForeignLayer, ImageLayer, Linear, Slice, SparseLinear
 from sparsenn.layers.per_position import connected_layer, positions_of
 from sparsenn.layers.softmax import SoftmaxLayer
 from sparsenn.network import Network
+from sparsenn.runtime import choices
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
 from sparsenn.structure.dead_outputs import without_dead_outputs
@@ -251,6 +252,10 @@ class CompiledNetwork:
             "form": form,
             "in_order": int(self.in_order),
         }
+
+    def stored_choice(self, rows: int, form: str) -> Choice | None:
+        """Return the choice that was measured for a number and form of rows, if one is stored."""
+        return choice_of((choices.read(self.choice_key(rows, form)) or {}).get("choices"))
 
     @cached_property
     def overflow_guard(self) -> OverflowGuard:

@@ -17,7 +17,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.inputs import InputRows, rows_in_order
 from sparsenn.engine.measuring import MAX_MEASURED_ROWS, Sample, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
-from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
+from sparsenn.engine.steps import bucket_of_choice, records_of
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
@@ -152,9 +152,8 @@ class PlanCache:
         count = min(inputs.total, MAX_MEASURED_ROWS[self.backend.in_host_memory])
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
-        key = compiled.choice_key(inputs.total, form)
         is_open = segments or compiled.whole_step(form) is not None
-        choice = choice_of((choices.read(key) or {}).get("choices")) if is_open else {}
+        choice = compiled.stored_choice(inputs.total, form) if is_open else {}
         if choice is None:
             count = min(count, inputs.count)
             is_small = size < min(count, MAX_MEASURED_ROWS[True])
@@ -166,6 +165,7 @@ class PlanCache:
                 return
             rows = RowsShape(bucket(count), form_of_features(features), density)
             choice = measure(segments, Sample(compiled, rows, features, self.weights))
+            key = compiled.choice_key(inputs.total, form)
             choices.write(key, {"choices": records_of(choice), "measured": datetime.now(UTC).date().isoformat()})
         compiled.choices.setdefault(place, choice)  # one that is there stays, so that equal calls run alike
 

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import SparseLinear, connected_layer
 from sparsenn.layers.pruning import nonzeros
 from sparsenn.network import Layer
 from sparsenn.report.architecture import layer_title, shape_text
@@ -62,6 +62,7 @@ def planned_layers(plan: Plan) -> list[PlannedLayer]:
 
 def density(layer: Layer) -> float | None:
     """Return the share of a layer's weights that are not zero; None where it has none."""
+    layer = connected_layer(layer)
     places = layer.inputs * layer.outputs if isinstance(layer, SparseLinear) else layer.edges
     return nonzeros(layer) / places if places else None
 
@@ -73,13 +74,15 @@ def _kind(layer: Any) -> str:
 def plan_table(plan: Plan) -> Table:
     """Return the table by layer; neighbours in a step that look the same share a line.
 
-    A step's estimate is in the line of its first layer, as the layers of a step run together.
+    A step's time is in the line of its first layer, as the layers of a step run together.
     """
     batches = "" if len(plan.batches) == 1 else f", {count(plan.batch_size)} at a time"
     title = f"planned for {count(plan.inputs)} rows{batches}, on {plan.device}"
+    measured = {step.is_measured for step in plan.steps}
+    time = "partly measured" if len(measured) > 1 else "measured" if True in measured else "estimate"
     kernel = Column("kernel", overflow="fold")
     sizes = numbers("outputs", "density", "left out")
-    table = FittedTable(*numbers("layer"), "what", *sizes, kernel, *numbers("estimate"), title=Text(title))
+    table = FittedTable(*numbers("layer"), "what", *sizes, kernel, *numbers(time), title=Text(title))
     for cells in _lines(planned_layers(plan)):
         table.add_row(*map(Text, cells))
     if plan.estimate is not None:

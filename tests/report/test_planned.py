@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from scipy.sparse import csc_array
 from screens import shown
 from strategies import mixed_networks
 
-from sparsenn.engine import plan_rows
+from sparsenn.engine import Session, plan_rows
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 from sparsenn.network import Network
 from sparsenn.report import plan_record, plan_table, to_json
@@ -46,6 +47,20 @@ def test_every_layer_is_told_once_with_the_kernel_of_its_step(network: Network) 
     record = json.loads(to_json(plan_record("model.h5", plan)))
     assert [layer["kernel"] for layer in record["per_layer"]] == [layer.kernel for layer in found]
     assert (record["model"], record["rows"], record["estimate"]) == ("model.h5", 10, plan.estimate)
+
+
+@pytest.mark.usefixtures("measuring_kernels")
+def test_choices_that_are_stored_are_those_of_the_plan() -> None:
+    rng = np.random.default_rng(1)
+    weights = [np.where(rng.random((256, 256)) < 0.2, rng.random((256, 256)), 0) for _ in range(2)]
+    network = Network(tuple(SparseLinear.from_scipy(csc_array(each)) for each in weights))
+    assert not any(step.is_measured for step in plan_rows(network, 1, device="cpu").steps)
+    with Session(network, device="cpu") as session:
+        measured = session.plan(rng.random((1, 256), np.float32))
+    found = plan_rows(network, 1, device="cpu")
+    assert (found.kernels, found.estimate) == (measured.kernels, measured.estimate)
+    assert all(step.is_measured for step in found.steps)
+    assert "measured" in shown(plan_table(found))
 
 
 def test_layers_that_look_alike_share_a_line_and_a_step_tells_its_estimate_once() -> None:
