@@ -19,7 +19,7 @@ from sparsenn.io.importers.onnx.call import Classes, Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals
 from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
-from sparsenn.io.importers.onnx.probing import Probed, probed
+from sparsenn.io.importers.onnx.probing import Probed, RunError, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
@@ -101,22 +101,31 @@ def _whole(signals: Mapping[str, Signal]) -> str:
 def _mixed(
     model: Any, tensors: Tensors, constants: Mapping[str, Value], choices: Sequence[dict[str, Signal]]
 ) -> Imported | None:
-    """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
+    """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way.
+
+    A `UsageError` says why ONNX Runtime does not compute the graph at all.
+    """
     labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
-    model = with_numeric_outputs(model)
+    model, reasons = with_numeric_outputs(model), list[str]()
     for signals, row_by_row in itertools.product(choices, (False, True)):
         has_rows = any(signal.axis is not None and signal.rows != 1 for signal in signals.values())
         if row_by_row and has_rows and not differ_in_rows(signals):
             continue  # nobody knows what the graph makes of single rows
-        with suppress(_RowsError):
+        try:
             found = _Mixed(model, tensors, constants, signals, row_by_row).run()
-            is_of_classes = len(labels) == found.network.outputs
-            return replace(found, classes=True, labels=labels) if is_of_classes else found
+        except _RowsError as error:
+            reasons.append(str(error))
+            continue
+        is_of_classes = len(labels) == found.network.outputs
+        return replace(found, classes=True, labels=labels) if is_of_classes else found
+    if reasons and all(reasons):
+        remedy = _whole(choices[0]) if any(signal.axis for signal in choices[0].values()) else ""
+        raise UsageError(f"nor does ONNX Runtime compute it: {reasons[0]}{remedy}")
     return None
 
 
 class _RowsError(Exception):
-    """Rows cannot be taken so."""
+    """Rows cannot be taken so; the message says why ONNX Runtime does not compute the graph, if it does not."""
 
 
 class _Mixed:
@@ -136,7 +145,10 @@ class _Mixed:
         self._signals, self._row_by_row = signals, row_by_row
         self._sparse_below = next(iter(signals.values())).sparse_below
         self._model = without_dead_nodes(tensors.with_all(model))
-        found = probed(self._model, signals, row_by_row)
+        try:
+            found = probed(self._model, signals, row_by_row)
+        except RunError as error:
+            raise _RowsError(str(error)) from error
         if found is None:
             raise _RowsError
         self._tensors_of: Mapping[str, Probed] = found

@@ -17,6 +17,7 @@ from sparsenn.formats import Array
 from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import RowTensor
+from sparsenn.printable import reason_of
 
 _FEW, _MORE = 2, 3  # numbers of rows that a graph is run for
 
@@ -77,10 +78,15 @@ class Probed:
         return self.type_number == int(TensorProto.FLOAT)
 
 
+class RunError(Exception):
+    """ONNX Runtime does not compute a graph; the message says why."""
+
+
 def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[str, Probed] | None:
     """Return the tensors of a graph by name.
 
-    None where ONNX Runtime does not compute it for these rows, or rows change each other's outputs.
+    None where rows change each other's outputs, or the graph's shape says nothing of rows. A `RunError` says why ONNX
+    Runtime does not compute it.
 
     signals : of the inputs, which say where the axis of rows is.
     row_by_row : whether one row is computed at a time.
@@ -105,19 +111,21 @@ def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[s
     traced = _traced(model, signals, by_rows)
     try:
         session = runtime_session(traced, quiet=True)
-    except Exception:  # of whatever kinds that ONNX Runtime raises
-        return None
+    except Exception as error:  # of whatever kinds that ONNX Runtime raises
+        raise RunError(reason_of(error)) from error
+    faults = list[Exception]()
     for scales in (_SCALES, _WHOLE):
         draw = partial(_feeds, session, signals)
         try:
             found = _probed(session, model, signals, by_rows, scales, draw)
-        except Exception:  # as above: numbers that are cast to places in a table may lie outside of that
+        except Exception as error:  # as above: numbers that are cast to places in a table may lie outside of that
+            faults.append(error)
             continue
         if found is None and any(signal.integers for signal in signals.values()):
             with suppress(Exception):  # as above
                 found = _probed(session, model, signals, by_rows, scales, partial(draw, numbers=_MANY_NUMBERS))
         return found
-    return None
+    raise RunError(reason_of(faults[-1])) from faults[-1]
 
 
 def _probed(

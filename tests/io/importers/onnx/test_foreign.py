@@ -389,6 +389,14 @@ def test_a_fixed_axis_before_that_of_rows() -> None:
     assert close(found, rows["x"] + rows["state"].sum(axis=1))
 
 
+def test_the_error_of_a_size_that_does_not_fit_is_that_of_onnx_runtime() -> None:
+    proto = GRAPHS["unet"]()
+    width = proto.graph.input[0].type.tensor_type.shape.dim[-1]
+    width.dim_value += 1
+    with pytest.raises(InputError, match=r"nor does ONNX Runtime compute it: .*Concat"):
+        from_onnx(proto)
+
+
 def test_the_error_says_how_to_have_rows_taken_as_one() -> None:
     proto = graph(chain(("Softmax", {"axis": 0}), "MatMul w"), ["n", 3], w=weights(3, 2))
     with pytest.raises(InputError, match=r"each row by itself\. .*shape=\(1, 3\)"):
