@@ -170,6 +170,6 @@ def check_finite_outputs(outputs: Array, first: int = 0) -> None:
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():
         raise NumericError(
-            f"the outputs of row {first + int(finite.argmin()) + 1:,} are not finite numbers: weights are none, or a "
+            f"the outputs of row {first + int(finite.argmin()) + 1:,} are not finite numbers: a weight is none, or a "
             f"product is too large for the precision; use precision float32, or inputs like those of the training"
         )
