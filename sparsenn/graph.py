@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import prod
 from typing import Any, TypeAlias
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers import CombiningLayer, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import (
+    CombiningLayer,
+    Flatten,
+    ForeignLayer,
+    FullyConnected,
+    ImageLayer,
+    Linear,
+    Slice,
+    SparseLinear,
+)
 from sparsenn.layers.images import integers
 from sparsenn.printable import kind_of
 
@@ -22,6 +31,7 @@ __all__ = [
     "chains_of",
     "checked_nodes",
     "consumers_of",
+    "integer_columns",
     "live_values",
     "output_shape_of",
 ]
@@ -119,6 +129,23 @@ def chains_of(nodes: Sequence[Node], consumers: Sequence[Sequence[int]]) -> tupl
     follows = [node.sources == (number,) and consumers[number] == (number + 1,) for number, node in enumerate(nodes)]
     starts = [0, *(number for number in range(1, len(nodes)) if not follows[number])]
     return tuple(pairwise((*starts, len(nodes))))
+
+
+def integer_columns(nodes: Sequence[Node], shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the ranges of inputs, of a shape, that ONNX Runtime takes as integers, such as places in a table."""
+    found, sources = list[tuple[int, int]](), set[int]()
+    for node in nodes:
+        if isinstance(node.layer, ForeignLayer):
+            sources.update(compress(node.sources, node.layer.takes_integers))
+    for source in sources:
+        while source and isinstance(nodes[source - 1].layer, Flatten):
+            (source,) = nodes[source - 1].sources
+        layer = nodes[source - 1].layer if source else None
+        if source == 0:
+            found.append((0, prod(shape)))
+        elif isinstance(layer, Slice) and nodes[source - 1].sources == (0,):
+            found.append(layer.columns(shape))
+    return found
 
 
 def output_shape_of(node: Node, shapes: Sequence[tuple[int, ...]], number: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress, pairwise
+from itertools import pairwise
 from math import prod
 from typing import Any, TypeVar
 
@@ -30,7 +30,6 @@ from sparsenn.graph import (
 from sparsenn.layers import (
     Activation,
     Conv2d,
-    Flatten,
     ForeignGraph,
     ForeignLayer,
     FullyConnected,
@@ -39,7 +38,6 @@ from sparsenn.layers import (
     Linear,
     PerPosition,
     ReLU,
-    Slice,
     SparseLinear,
     replace_fields,
 )
@@ -163,24 +161,6 @@ class Network(Rebuilt, Viewed):
         return any(isinstance(layer, ForeignLayer) for layer in self.layers)
 
     @cached_property
-    def integer_columns(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of the inputs that ONNX Runtime takes as integers, such as places in a table."""
-        sources = set[int]()
-        for node in self.nodes:
-            if isinstance(node.layer, ForeignLayer):
-                sources.update(compress(node.sources, node.layer.takes_integers))
-        return tuple(filter(None, map(self._columns, sources)))
-
-    def _columns(self, source: int) -> tuple[int, int] | None:
-        """Return the range of the inputs that a node gives as they are; None for one that computes."""
-        if source == 0:
-            return 0, self.inputs
-        node = self.nodes[source - 1]
-        if isinstance(node.layer, Slice) and node.sources == (0,):
-            return node.layer.columns(self.shapes[0])
-        return self._columns(node.sources[0]) if isinstance(node.layer, Flatten) else None
-
-    @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layers, in the order of the nodes."""
         return tuple(node.layer for node in self.nodes)
@@ -197,10 +177,7 @@ class Network(Rebuilt, Viewed):
 
     @cached_property
     def chains(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of layers, counted from 0, the last excluded: within one, only the next layer reads a layer's outputs.
-
-        Those are the layers that may run together.
-        """
+        """Ranges of layers that may run together, from 0, the last excluded: only the next reads a layer's outputs."""
         return chains_of(self.nodes, self.consumers)
 
     def input_shapes(self, number: int) -> tuple[tuple[int, ...], ...]:
@@ -292,9 +269,7 @@ class Network(Rebuilt, Viewed):
         return sum(layer.multiply_adds((1, *shape[0])) for layer, shape in zip(self.layers, shapes, strict=True))
 
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of layers of one family, within each of which only the next layer reads a layer's outputs.
-
-        The families are sparse and dense layers, and layers of images.
+        """Return the ranges of layers, sparse, dense or of images, within which only the next reads a layer's outputs.
 
         Returns
         -------

@@ -15,6 +15,7 @@ from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, 
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.formats.tables import without_table
+from sparsenn.graph import integer_columns
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -184,7 +185,7 @@ def _check_range(matrix: Array) -> None:
 def _check_integers(network: Network, matrix: Array) -> None:
     """Refuse numbers that ONNX Runtime takes as integers, but that float32 may have rounded."""
     if matrix.size and max(-matrix.min(), matrix.max()) >= EXACT_INTEGER:
-        for first, last in network.integer_columns:
+        for first, last in integer_columns(network.nodes, network.shapes[0]):
             if (np.abs(matrix[:, first:last]) >= EXACT_INTEGER).any():
                 raise MatrixError(f"the inputs hold integers beyond {EXACT_INTEGER - 1:,}, which float32 rounds")
 
