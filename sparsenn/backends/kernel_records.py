@@ -156,6 +156,7 @@ class SparseKernel(Kernel):
     fuses: bool = False  # whether one launch can run several layers
     groups_rows: bool = False  # whether it computes equal rows once by itself, all layers of a stack in one launch
     drops_rows: bool = True  # whether rows that have died are computed no more
+    keeps_rows: bool = False  # whether they stay nevertheless, as rows of zeros
     stores_zeros: bool = False  # whether weights take memory, and work, as dense ones would
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     uncounted: Callable[[Any, SparseProblem], Callable[[Features], RowsLeft] | None] | None = None

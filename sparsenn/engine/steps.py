@@ -39,7 +39,7 @@ class Step:
     @property
     def drops_rows(self) -> bool:
         """Whether rows that have died may leave."""
-        return isinstance(self.kernel, SparseKernel) and self.kernel.drops_rows
+        return isinstance(self.kernel, SparseKernel) and self.kernel.drops_rows and not self.kernel.keeps_rows
 
     @property
     def title(self) -> str:

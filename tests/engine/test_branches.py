@@ -297,3 +297,23 @@ def test_overflow_in_worker_threads_is_silent(recwarn):
     for _ in range(3):
         assert np.isinf(session(np.full((400, 1200), 1e15, np.float32))).all()
     assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]
+
+
+def test_few_rows_go_straight_through_steps_that_keep_rows_of_zeros(rng: np.random.Generator) -> None:
+    first, second = (
+        SparseLinear.from_scipy(sp.random_array((64, 64), density=0.2, rng=rng).astype(np.float32), None, ReLU())
+        for _ in range(2)
+    )
+    network = Network((first, Node(second, (1,)), Node(Add(), (1, 2)), SparseLinear(second.weights, -0.1, ReLU())))
+    rows = rng.random((3, 64), np.float32)
+    rows[1] = 0
+    with Session(network, device="cpu", kernel="rows") as session:
+        outputs = session(rows)
+        (executable,) = session._cache._executables.values()
+        assert len(executable.plan.steps) > 2
+        assert executable.direct is not None
+        np.testing.assert_array_equal(session(rows), outputs)
+        np.testing.assert_array_equal(session.run(rows).dense, outputs)
+    np.testing.assert_allclose(outputs, Session(network, device="reference")(rows), rtol=1e-4, atol=1e-5)
+    assert outputs[0].any()
+    assert not outputs[1].any()
