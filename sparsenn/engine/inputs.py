@@ -88,8 +88,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if device_rows is None and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
-        if network.has_foreign_layers:
-            _check_integers(network, rows)
+        _check_integers(network, rows)
     return InputRows(rows, device_rows is None, inputs, int(rows.shape[0]))
 
 
@@ -184,10 +183,14 @@ def _check_range(matrix: Array) -> None:
 
 def _check_integers(network: Network, matrix: Array) -> None:
     """Refuse numbers that ONNX Runtime takes as integers, but that float32 may have rounded."""
-    if matrix.size and max(-matrix.min(), matrix.max()) >= EXACT_INTEGER:
-        for first, last in integer_columns(network.nodes, network.shapes[0]):
-            if (np.abs(matrix[:, first:last]) >= EXACT_INTEGER).any():
-                raise MatrixError(f"the inputs hold integers beyond {EXACT_INTEGER - 1:,}, which float32 rounds")
+    is_large = network.has_foreign_layers and _largest(matrix) >= EXACT_INTEGER
+    columns = integer_columns(network.nodes, network.shapes[0]) if is_large else []
+    if any(_largest(matrix[:, first:last]) >= EXACT_INTEGER for first, last in columns):
+        raise MatrixError(f"the inputs hold integers beyond {EXACT_INTEGER - 1:,}, which float32 rounds")
+
+
+def _largest(matrix: Array) -> float:
+    return max(-float(matrix.min()), float(matrix.max())) if matrix.size else 0.0
 
 
 def _beyond_float32(numbers: Array) -> Array:
@@ -299,9 +302,7 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
 
 def _fits_float32(matrix: Array) -> bool:
     """Return whether numbers are float32, or integers that are numbers of float32, too."""
-    if matrix.dtype.kind not in "iu":
-        return matrix.dtype == np.float32
-    return not matrix.size or max(-int(matrix.min()), int(matrix.max())) <= EXACT_INTEGER
+    return _largest(matrix) <= EXACT_INTEGER if matrix.dtype.kind in "iu" else matrix.dtype == np.float32
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

@@ -228,8 +228,7 @@ def plan_for(compiled: CompiledNetwork, inputs: int, density: float | None, form
 def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on a number of dense rows, by stored choices, else by priors; errors are `plan`'s."""
     compiled, count = CompiledNetwork.of(network, read_options(options)), whole_size(rows, "rows")
-    choice = compiled.stored_choice(count, "dense") if compiled.measures else None
-    if choice is not None:
+    if compiled.measures and (choice := compiled.stored_choice(count, "dense")) is not None:
         compiled.choices[bucket_of_choice(count), "dense"] = choice
     return plan_for(compiled, count, None, "dense")
 

@@ -14,6 +14,9 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.combining import CombiningLayer
 from sparsenn.layers.images import Image
 
+AS_FLOAT = "/float32"
+"""The end of the name of a graph's input or output that stands for one of another type."""
+
 
 class RowTensor(NamedTuple):
     """A tensor of several rows.
@@ -84,13 +87,16 @@ class ForeignLayer(Rebuilt, CombiningLayer):
 
     @cached_property
     def takes_integers(self) -> tuple[bool, ...]:
-        """Whether the graph makes integers of an input, which is float32 as all are; for each."""
+        """Whether an input stands for integers, which the graph makes of it again; for each."""
         from onnx import ModelProto, TensorProto
 
         graph = ModelProto.FromString(self.model).graph
         floats = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
         casts = {node.input[0]: node.attribute[0].i for node in graph.node if node.op_type == "Cast"}
-        return tuple(casts.get(value.name, floats[0]) not in floats for value in graph.input)
+        # a graph may also make integers of an input that was float32 before
+        return tuple(
+            value.name.endswith(AS_FLOAT) and casts.get(value.name, floats[0]) not in floats for value in graph.input
+        )
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Return the shape of a single output that is an image, and otherwise the numbers of all outputs."""

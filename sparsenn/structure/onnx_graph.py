@@ -40,7 +40,7 @@ from sparsenn.runtime.storage.records import package_version
 from sparsenn.structure.onnx_values import ValueWriter
 
 MOST_BYTES = (1 << 31) - 1
-"""What a protobuf may have; larger models have their weights in files beside it."""
+"""Bytes of a protobuf, at most; larger models have their weights in files beside it."""
 
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17

@@ -65,7 +65,7 @@ def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
 @run_layer.register
 def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
     outputs = _outputs(layer, shape, features)
-    inputs, results = (np.ascontiguousarray(matrix).reshape(-1, layer.width) for matrix in (features, outputs))
+    inputs, results = np.ascontiguousarray(features).reshape(-1, layer.width), outputs.reshape(-1, layer.width)
     scale, shift = (np.asarray(numbers, np.float64) for numbers in (layer.scale, layer.shift))
 
     def run(chunk: tuple[int, int]) -> None:
@@ -141,8 +141,8 @@ def _log_softmax(rows: Array, outputs: Array) -> None:
 def _lanes(squared: bool) -> Any:
     """Return a function that adds up y - mean, or its squares, of a row: all partial sums side by side.
 
-    It is called with a row, how many of its numbers count, which partial sums divide, the mean, and the partial sums.
-    In LLVM's own words: numba would keep the sums in memory.
+    It is called with a row, how many of its numbers to add up, a multiple of the partial sums, the mean, and where the
+    sums go. It is in LLVM's own words: numba would keep the sums in memory.
     """
     kind = ir.VectorType(ir.DoubleType(), _PARTIAL_SUMS)
 

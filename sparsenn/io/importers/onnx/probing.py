@@ -85,8 +85,8 @@ class RunError(Exception):
 def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[str, Probed] | None:
     """Return the tensors of a graph by name.
 
-    None where rows change each other's outputs, or the graph's shape says nothing of rows. A `RunError` says why ONNX
-    Runtime does not compute it.
+    None where rows change each other's outputs, or nothing shows whether they do. A `RunError` says why ONNX Runtime
+    does not compute the graph.
 
     signals : of the inputs, which say where the axis of rows is.
     row_by_row : whether one row is computed at a time.

@@ -10,6 +10,7 @@ import onnx
 
 from sparsenn.errors import InputError
 from sparsenn.io.importers.onnx.probing import Probed
+from sparsenn.layers.foreign import AS_FLOAT
 
 _MOST_BYTES = (1 << 31) - 1
 
@@ -166,7 +167,7 @@ def as_float(graph: Any, name: str, kind: int, entering: bool) -> str:
     """Return the name of a value as float32; a node that casts values of other types is added to a graph."""
     if kind == onnx.TensorProto.FLOAT:
         return name
-    outer = f"{name}/float32"
+    outer = name + AS_FLOAT
     source, target, to = (outer, name, kind) if entering else (name, outer, onnx.TensorProto.FLOAT)
     graph.node.append(onnx.helper.make_node("Cast", [source], [target], to=to))
     return outer

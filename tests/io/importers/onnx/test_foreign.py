@@ -322,6 +322,14 @@ def test_integers_that_float32_rounds_are_refused(by_name: bool) -> None:
                 call((1 << 24) + 1)
 
 
+def test_large_numbers_that_a_graph_makes_integers_of_itself_are_taken() -> None:
+    nodes = chain(cast(np.int64), "Mod seven", cast(np.float32))
+    session = Session(from_onnx(graph(nodes, ["n", 2], seven=np.int64(7))), device="cpu")
+    rows = np.array([[1 << 25, 3]])
+    assert close(session(rows), rows % 7)
+    assert close(session(rows > 5), (rows > 5) % 7)
+
+
 def test_an_input_that_is_read_as_images_and_as_rows() -> None:
     steps = "Pad sides", ("Transpose", {"perm": [0, 3, 1, 2]}), ("Conv w", {"group": 2}), "Relu"
     nodes = [*chain("Div each", to="scaled"), *chain("Max scaled", x="scaled", to="z"), *chain(*steps, x="scaled")]
