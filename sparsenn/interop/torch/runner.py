@@ -164,14 +164,13 @@ class LayerRunner:
         if settled is None:
             return None
         parameters, weight, bias = module._parameters, settled.weight, settled.bias
-        if parameters.get("weight") is not weight or _version(weight) != settled.weight_version:
+        if parameters.get("weight") is not weight or parameters.get("bias") is not bias:
             return None
-        if settled.is_slower and not _is_captured(settled.device):
-            own: torch.Tensor = module._kind.forward(module, rows)  # which checks all else
-            return own
+        if settled.is_slower and weight._version == settled.weight_version[-1] and not _is_captured(settled.device):
+            return linear(rows, weight, bias)  # which checks all else
+        if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version or module._buffers:
+            return None
         if torch.is_grad_enabled() or torch.is_autocast_enabled(settled.device.type):
-            return None
-        if parameters.get("bias") is not bias or _version(bias) != settled.bias_version or module._buffers:
             return None
         if rows.dtype is not settled.dtype or rows.device != settled.device or rows.layout is not torch.strided:
             return None
