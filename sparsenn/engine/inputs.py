@@ -84,7 +84,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
-        others = f"; {_taken_shapes(network)}" if _layouts(network) else ""
+        others = f"; {_taken_shapes(network)}" if _layouts(network) or len(network.named_inputs or ()) > 1 else ""
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if device_rows is None and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
@@ -131,6 +131,8 @@ def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
 def _taken_shapes(network: Network) -> str:
     shapes = [(network.inputs,), *(layout.shape for layout in _layouts(network) if layout.shape is not None)]
     names = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
+    if len(network.named_inputs or ()) > 1:
+        return f"the network takes {', '.join(map(repr, network.named_inputs))} by name, or {names}"
     return f"a matrix of samples has two dimensions: {names}" if len(set(shapes)) == 1 else f"the network takes {names}"
 
 
@@ -153,9 +155,14 @@ def _batch_of(
 
 
 def _unwrapped(network: Network, inputs: Any) -> Any:
-    """Return the only array of a list, unless it is a row of the list's."""
-    if not isinstance(inputs, list | tuple) or len(inputs) != 1 or not hasattr(inputs[0], "shape"):
+    """Return the only array of a list, unless it is a row of the list's; matrices of named inputs side by side."""
+    names = network.named_inputs or ()
+    is_list = isinstance(inputs, list | tuple) and len(inputs) in (1, len(names))
+    if not is_list or not all(hasattr(each, "shape") for each in inputs):
         return inputs
+    if len(inputs) > 1:
+        matrices = all(len(each.shape) > 1 for each in inputs)
+        return packed_inputs(network, dict(zip(names, inputs, strict=True))) if matrices else inputs
     shape = tuple(inputs[0].shape)
     return inputs[0] if takes_shape(network, shape) and not takes_shape(network, (1, *shape)) else inputs
 
@@ -219,10 +226,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
             return np.from_dlpack(inputs)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"the inputs are {kind_of(inputs)}, which cannot be read: {error}") from error
-    raise InputError(
-        f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
-        f"array or any array that supports DLPack"
-    )
+    raise InputError(f"the inputs are {kind_of(inputs)}; give a NumPy array, a SciPy matrix, or an array with DLPack")
 
 
 def to_input_type(source: Any, outputs: CSR | Array) -> Any:
@@ -324,7 +328,4 @@ def _side_by_side(matrices: list[Any]) -> Any:
         return libraries[roots[0]].concatenate(matrices, axis=1)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))
-        raise InputError(
-            f"the inputs are {kinds}, which cannot be put side by side ({error}); give all of them as arrays of one "
-            "library, on one device"
-        ) from error
+        raise InputError(f"{kinds} cannot be put side by side ({error}); give arrays of one library") from error

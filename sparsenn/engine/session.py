@@ -187,7 +187,7 @@ class Session(Viewed):
             Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
             `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
             arrays. Images may come as an array of shape (images, channels, height, width), too. Or a dictionary of
-            such by the network's named inputs, each of shape (rows, numbers) or (rows, ...), all of one library.
+            such by the network's named inputs, each of shape (rows, ...), all of one library; or a list in their order.
         form : str, optional
             Form of the outputs: `dense` or `csr`, a matrix of all outputs side by side; by default that of the inputs,
             and where the network names its outputs, a dictionary of dense arrays.
@@ -197,10 +197,9 @@ class Session(Viewed):
         Returns
         -------
         array, sparse matrix, or dict of str to array
-            Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy,
-            lists and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for
-            its own. Their type is float32; float16 where the rows are that and the kernels take them, as those of
-            precision `float16` on a GPU do; float64 on the device `reference`, and in precision `float64`.
+            Outputs where the inputs were, in a type of their library: an array of NumPy's for lists, SciPy's CSR for
+            its matrices, CuPy's array for other rows on a GPU than PyTorch's. They are float32; float16 where rows are
+            and kernels of precision `float16` take these; float64 on the device `reference`, and in `float64`.
 
         Raises
         ------

@@ -93,6 +93,7 @@ def test_names_in_a_call(device: str, network: Network, inputs: dict[str, Any], 
         assert_equal(session(**inputs), expected)
         assert_equal(session(dict(reversed(inputs.items()))), expected)
         assert_equal(session(packed(inputs)), expected)
+        assert_equal(session(list(inputs.values())), expected)
     assert isinstance(session(**inputs, form="csr"), CSR)
     np.testing.assert_array_equal(session(**inputs, form="dense")[:, :4], expected["action"])
     result = session.run(inputs)
@@ -121,6 +122,14 @@ def test_inputs_of_any_form(network: Network, inputs: dict[str, Any], expected: 
         "action": (0, 4),
         "value": (0, 2, 3),
     }
+
+
+def test_arrays_in_order_are_not_rows(network: Network, inputs: dict[str, Any]) -> None:
+    session = Session(network, device="cpu")
+    rows = packed(inputs)[:2]  # as many rows as there are inputs
+    np.testing.assert_array_equal(session(list(rows), form="dense"), session(rows, form="dense"))
+    with pytest.raises(ShapeError, match="takes 'obs', 'image' by name"):
+        session(inputs["obs"])
 
 
 def test_tensors(network: Network, inputs: dict[str, Any], expected: dict[str, Any]) -> None:
