@@ -5,6 +5,7 @@
     SparseNNError                 every error below; the command line turns it into one message and exit code 2
     ├── InputError                what was given is wrong
     │   ├── FileFormatError       a file that does not hold what its format promises (path, line)
+    │   ├── OpenSizesError        sizes of an ONNX model's inputs that nothing fixes (sizes)
     │   ├── MatrixError           a sparse matrix that breaks its format's invariants
     │   │   └── UnsortedError     positions of a row or column that do not rise, or that are given twice
     │   └── ShapeError            shapes that do not fit together (layer)
@@ -21,7 +22,7 @@ A message says what was found, where, what is allowed, and what to do about it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike, fspath
@@ -34,6 +35,7 @@ __all__ = [
     "InputError",
     "MatrixError",
     "NumericError",
+    "OpenSizesError",
     "OutOfMemoryError",
     "ResourceError",
     "ShapeError",
@@ -74,6 +76,23 @@ class FileFormatError(InputError):
 
     def __reduce__(self) -> tuple[type[FileFormatError], tuple[str, str, int | None]]:
         return type(self), (self.path, self.message, self.line)  # so that it crosses to another process
+
+
+class OpenSizesError(InputError):
+    """Inputs of an ONNX model have open sizes besides the number of rows.
+
+    Parameters
+    ----------
+    message : which, and how to fix them.
+    sizes : of the axes of each input by its name, None where they are open; None where the axes are not known.
+    """
+
+    def __init__(self, message: str, sizes: Mapping[str, tuple[int | None, ...] | None]) -> None:
+        self.sizes = sizes
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[OpenSizesError], tuple[str, Mapping[str, tuple[int | None, ...] | None]]]:
+        return type(self), (str(self), self.sizes)  # so that it crosses to another process
 
 
 class MatrixError(InputError):

@@ -21,6 +21,7 @@ def benchmark(
         Path | None, typer.Option(metavar="FILE", help="File of rows to run, as for predict; by default, random ones.")
     ] = None,
     steps: options.Steps = None,
+    shape: options.Shape = None,
     prune: options.Prune = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -62,7 +63,7 @@ def benchmark(
     names = [] if against == "none" else [peer.strip() for peer in against.split(",") if peer.strip()]
     with tracing(trace):
         with reporting(progress) as show:
-            found = read_model(model, steps)
+            found = read_model(model, steps, shape=options.sample_shape(shape))
             if prune is not None:
                 found = found.pruned(prune)
             sample = None if inputs is None else read_model_rows(found, inputs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,21 +13,12 @@ from sparsenn.cli.files import check_files
 from sparsenn.errors import UsageError
 from sparsenn.io.files import WRITTEN_SUFFIXES
 
-_SAMPLE_SHAPE = re.compile(r"(?:([^=]+)=)?([1-9][0-9]{0,9}(?:x[1-9][0-9]{0,9})*)")
-
 
 def convert(
     model: options.Model,
     target: Annotated[Path, typer.Argument(metavar="DST", help="An .h5 or .onnx file, also .onnx.gz.")],
     steps: options.Steps = None,
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZExSIZE...",
-            help="For an .onnx model that leaves sizes open: those of one sample, as 3x224x224, or of each input, as "
-            "image=3x224x224,mask=224x224.",
-        ),
-    ] = None,
+    shape: options.Shape = None,
     sparse: Annotated[
         bool, typer.Option("--sparse", help="For ONNX: write sparse initialisers, which few other programs read.")
     ] = False,
@@ -54,7 +44,7 @@ def convert(
     into_onnx = target.name.lower().endswith((".onnx", ".onnx.gz"))
     if sparse and not into_onnx:
         raise UsageError("--sparse goes with ONNX; HDF5 stores sparse weights as such; leave it out")
-    sizes = _shape_of_sample(shape)
+    sizes = options.sample_shape(shape)
     with reporting(progress):
         found = read_model(model, steps, shape=sizes)
         if into_onnx:
@@ -62,13 +52,3 @@ def convert(
         else:
             write_model(target, found)
     console().print(describe_model(target.name, found))
-
-
-def _shape_of_sample(text: str | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
-    if text is None:
-        return None
-    found = [_SAMPLE_SHAPE.fullmatch(each) for each in text.split(",")]
-    shapes = {each[1]: tuple(map(int, each[2].split("x"))) for each in found if each}
-    if len(shapes) < len(found) or (None in shapes and len(found) > 1):
-        raise UsageError(f"--shape {text}: give sizes of one sample, as 3x224x224 or image=3x224x224,mask=224x224")
-    return shapes.get(None, shapes)

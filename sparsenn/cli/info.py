@@ -29,6 +29,7 @@ def info(
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     steps: options.Steps = None,
+    shape: options.Shape = None,
     prune: options.Prune = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show each layer's density, outputs left out, kernel and estimated time.")
@@ -63,15 +64,15 @@ def info(
         if neurons or layers:
             raise UsageError("--neurons and --layers go with a dataset, not with a model; leave them out")
         with reporting(progress):
-            model = read_model(Path(source), steps)
+            model = read_model(Path(source), steps, shape=options.sample_shape(shape))
             if prune is not None:
                 model = model.pruned(prune)
             count = rows or PLANNED_ROWS
             planned = plan_rows(model.network, count, device=device, precision=precision) if plan else None
         _print(source, model, planned, json)
         return
-    if plan or steps or prune:
-        raise UsageError("--plan, --steps and --prune go with a model, which this is not; see infer --stats")
+    if plan or steps or shape or prune:
+        raise UsageError("--plan, --steps, --shape and --prune go with a model, which this is not; see infer --stats")
     with reporting(progress) as report:
         found = load(source, neurons=neurons, layers=layers, progress=report)
     screen = console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,8 @@ WIDEST = 1 << 20
 """Largest width of a dense layer that is asked for, and largest size of any random problem."""
 
 MOST_DIGITS = 18  # of a whole number: it fits into 64 bits
+
+_SAMPLE_SHAPE = re.compile(r"(?:([^=]+)=)?([1-9][0-9]{0,9}(?:x[1-9][0-9]{0,9})*)")
 
 
 Source = Annotated[
@@ -119,6 +122,14 @@ Steps = Annotated[
         "images, and layers, activations and pools in order, such as 1x28x28,conv,relu,max_pool2,flatten,fc.",
     ),
 ]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZExSIZE...",
+        help="For an .onnx model that leaves sizes open: those of one sample, as 3x224x224, or of each input, as "
+        "image=3x224x224,mask=224x224.",
+    ),
+]
 Verify = Annotated[
     bool | None,
     typer.Option("--verify/--no-verify", help="Compare the categories with the true ones; by default, if known."),
@@ -154,6 +165,17 @@ def byte_count(option: str, text: str | None) -> int | None:
     if plain.isascii() and plain.isdigit() and len(plain) < 40 and int(plain):
         return int(plain)
     return bytes_of(text, option)
+
+
+def sample_shape(text: str | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    """Return the sizes that `--shape` names, as `read_model` takes them."""
+    if text is None:
+        return None
+    found = [_SAMPLE_SHAPE.fullmatch(each) for each in text.split(",")]
+    shapes = {each[1]: tuple(map(int, each[2].split("x"))) for each in found if each}
+    if len(shapes) < len(found) or (None in shapes and len(found) > 1):
+        raise UsageError(f"--shape {text}: give sizes of one sample, as 3x224x224 or image=3x224x224,mask=224x224")
+    return shapes.get(None, shapes)
 
 
 def row_counts(text: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.engine import Result
+    from sparsenn.errors import OpenSizesError
     from sparsenn.formats import Array, Scaling
     from sparsenn.model import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
@@ -139,7 +140,7 @@ def predict(
     path = Path(model)
     with tracing(trace):
         if in_blocks:
-            model_of = partial(_model_for, path, classes, scaling)
+            model_of = partial(_model_for, path, rows, classes, scaling)
             choice = {
                 "columns": None if columns is None else [name.strip() for name in columns.split(",")],
                 "ignore": ignore,
@@ -208,16 +209,20 @@ def read_model_rows(model: Model, rows: Path) -> Array:
 def _read(
     path: Path, rows: Path, targets: int | None, classes: bool | None, scaling: Scaling | None, *, scale_bytes: bool
 ) -> tuple[Model, TrainingData | InputRows]:
-    model = _model_for(path, classes, scaling)
+    model = _model_for(path, rows, classes, scaling)
     with span(f"read {rows.name}", "read"):
         return model, _data_for(model, rows, targets, scale_bytes)
 
 
-def _model_for(path: Path, classes: bool | None, scaling: Scaling | None = None) -> Model:
+def _model_for(path: Path, rows: Path, classes: bool | None, scaling: Scaling | None = None) -> Model:
+    from sparsenn.errors import OpenSizesError
     from sparsenn.io import read_model
 
     with span(f"read {path.name}", "read"):
-        model = read_model(path)
+        try:
+            model = read_model(path)
+        except OpenSizesError as error:
+            model = read_model(path, shape=_sizes_in(rows, error))
     if scaling is not None:
         if model.scaling is not None:
             raise UsageError(
@@ -228,6 +233,19 @@ def _model_for(path: Path, classes: bool | None, scaling: Scaling | None = None)
     if classes is None or classes == model.classes:
         return model
     return replace(model, classes=classes, class_names=model.class_names if classes else None)
+
+
+def _sizes_in(rows: Path, error: OpenSizesError) -> dict[str, tuple[int, ...]]:
+    """Return the sizes that the arrays of a file fix; the error is raised again for files without arrays."""
+    from sparsenn.engine.open_sizes import sample_shapes
+    from sparsenn.io.arrays.npy import read_npy, read_npz
+
+    suffix = rows.suffix.lower()
+    if suffix not in (".npy", ".npz"):
+        raise error
+    arrays = read_npz(rows, (*error.sizes, "inputs")) if suffix == ".npz" else {"inputs": read_npy(rows)}
+    named = arrays if error.sizes.keys() <= arrays.keys() else next(iter(arrays.values()), None)
+    return sample_shapes(error.sizes, named)
 
 
 def _data_for(model: Model, rows: Path, targets: int | None, scale_bytes: bool) -> TrainingData | InputRows:
@@ -319,7 +337,7 @@ def _stream(
     with reporting(progress) as report:
         from sparsenn.distributed import stream
 
-        model = _model_for(path, classes)
+        model = _model_for(path, rows, classes)
         if model.encoding is not None:
             raise UsageError(f"{path} was trained on a table, whose columns have names: leave out --stream")
         scores = model.classes and model.network.outputs > 1

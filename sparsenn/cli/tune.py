@@ -42,6 +42,7 @@ def tune(
         typer.Option(metavar="dense|csr", help="Form of the rows; by default, csr for a dataset's own, else dense."),
     ] = None,
     steps: options.Steps = None,
+    shape: options.Shape = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     json: options.Json = None,
@@ -72,7 +73,7 @@ def tune(
         from sparsenn.runtime.storage import make_cache_folder
 
         folder = make_cache_folder(FOLDER)  # fails before anything is measured
-        network, sample = _read(model, inputs, steps, report)
+        network, sample = _read(model, inputs, steps, shape, report)
         if form == "csr" and sample is None:
             raise UsageError("--form csr goes with --inputs, as random rows have no zeros")
         form = form or ("csr" if inputs is None else "dense")
@@ -94,17 +95,19 @@ def tune(
         write_document(json, to_json(tuning_record(model, str(folder), tunings)))
 
 
-def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) -> tuple[Network, CSR | None]:
+def _read(
+    model: str, inputs: Path | None, steps: str | None, shape: str | None, report: Progress
+) -> tuple[Network, CSR | None]:
     from sparsenn.cli.predict import read_model_rows
     from sparsenn.datasets import load
     from sparsenn.formats import from_dense
 
     if kind_of(model) is None or not is_model(model):
-        if inputs is not None or steps is not None:
-            raise UsageError("--inputs and --steps go with a model, which this is not")
+        if inputs is not None or steps is not None or shape is not None:
+            raise UsageError("--inputs, --steps and --shape go with a model, which this is not")
         dataset = load(model, progress=report)
         return dataset.network, dataset.inputs
-    found = read_model(Path(model), steps)
+    found = read_model(Path(model), steps, shape=options.sample_shape(shape))
     return found.network, None if inputs is None else from_dense(read_model_rows(found, inputs))
 
 

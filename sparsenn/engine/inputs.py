@@ -131,8 +131,8 @@ def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
 def _taken_shapes(network: Network) -> str:
     shapes = [(network.inputs,), *(layout.shape for layout in _layouts(network) if layout.shape is not None)]
     names = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
-    if len(network.named_inputs or ()) > 1:
-        return f"the network takes {', '.join(map(repr, network.named_inputs))} by name, or {names}"
+    if len(inputs := network.named_inputs or {}) > 1:
+        return f"the network takes {', '.join(map(repr, inputs))} by name, or {names}"
     return f"a matrix of samples has two dimensions: {names}" if len(set(shapes)) == 1 else f"the network takes {names}"
 
 

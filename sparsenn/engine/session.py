@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,7 +21,7 @@ from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds, Timer
-from sparsenn.errors import UsageError
+from sparsenn.errors import OpenSizesError, UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.formats.named_shapes import cut_columns
@@ -55,7 +56,7 @@ class Session(Viewed):
     model : Network, Model, str, path-like, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto or estimator
         A network; or a model in a file that `sparsenn.read_model` takes, or of PyTorch, ONNX or scikit-learn, as
         `from_torch`, `from_onnx` and `from_sklearn` take it. Call these yourself for their options. The scaling of a
-        `Model` becomes part of the layers.
+        `Model` becomes part of the layers. Of an ONNX model, each call's inputs fix sizes that are open.
     **options : Options
         As `sparsenn.engine.Options` describes them.
 
@@ -73,7 +74,12 @@ class Session(Viewed):
     def __init__(self, model: NetworkSource, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
             checked = read_options(options)
-            self._begin(CompiledNetwork.of(network_of(model), checked))
+            try:
+                network = network_of(model)
+            except OpenSizesError as error:
+                import_module("sparsenn.engine.open_sizes").fix_in_calls(self, model, options, error)
+            else:
+                self._begin(CompiledNetwork.of(network, checked))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:

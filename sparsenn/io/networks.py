@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -32,13 +33,14 @@ _READERS = {
 """The packages whose objects are models, and the functions that read these."""
 
 
-def network_of(model: NetworkSource) -> Network:
+def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None = None) -> Network:
     """Return the network of a model in any form.
 
     No package is imported but that of the object's own class.
 
     model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, keras.Model, estimator
         A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
+    shape : as `from_onnx` takes it, of a model of ONNX.
 
     Returns
     -------
@@ -50,7 +52,7 @@ def network_of(model: NetworkSource) -> Network:
     from sparsenn.io.files import read_model
 
     if isinstance(model, str | os.PathLike):
-        model = read_model(model)
+        model = read_model(model, shape=shape)
     if isinstance(model, Model):
         return _of_model(model)
     packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
@@ -61,7 +63,8 @@ def network_of(model: NetworkSource) -> Network:
             "torch.nn.Module, an onnx.ModelProto, a keras.Model or a fitted estimator of scikit-learn"
         )
     module, function = _READERS[package]
-    network: Network = getattr(import_module(module), function)(model)
+    options = {} if shape is None else {"shape": shape}
+    network: Network = getattr(import_module(module), function)(model, **options)
     return network
 
 

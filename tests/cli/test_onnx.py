@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import pytest
 from command_line import Refused, Run
+from onnx_graphs import chain, normal
+from onnx_graphs import model as graph_of
 from scipy.sparse import csc_array
 
-from sparsenn import Identity, Linear, Model, Network, ReLU, Softmax, SparseLinear, read_model, write_model
+from sparsenn import Identity, Linear, Model, Network, ReLU, Session, Softmax, SparseLinear, read_model, write_model
 
 
 @pytest.fixture
@@ -107,3 +109,19 @@ def test_convert_fixes_open_sizes(run: Run, refused: Refused, tmp_path: Path) ->
     assert read_model(target).network.named_inputs == {"a": (2, 4), "b": (3,)}
     for text in ("2x4", "2x4,3", "a=2*4", "a=,b=3", "c=3", "a=3x4", ""):
         run("convert", source, target, "--shape", text, code=2)
+
+
+def test_rows_and_an_option_fix_open_sizes(run: Run, refused: Refused, tmp_path: Path) -> None:
+    source, rows, out = tmp_path / "open.onnx", tmp_path / "rows.npz", tmp_path / "out.npy"
+    nodes = chain(("Concat _ b", {"axis": 2}), "Flatten", "MatMul w", x="a")
+    onnx.save(graph_of(nodes, {"a": ["n", 2, "length"], "b": ["n", 2, 1]}, w=normal(6, 4)), source)
+    arrays = {"a": normal(3, 2, 2), "b": normal(3, 2, 1)}
+    np.savez(rows, **arrays)
+    run("predict", source, rows, "--output", out, "--no-classes", "--device", "cpu")
+    np.testing.assert_allclose(np.load(out), Session(source, device="cpu")(arrays), rtol=1e-5, atol=1e-6)
+    table = tmp_path / "rows.csv"
+    table.write_text("1,2,3,4,5,6\n")
+    refused(("predict", source, table), "open sizes")
+    for verb in ("info",), ("tune", "--rows", 1), ("benchmark", "--rows", 1, "--seconds", 0.01, "--against", "none"):
+        refused((verb[0], source, *verb[1:]), "open sizes")
+        run(verb[0], source, *verb[1:], "--shape", "a=2x2")

@@ -58,7 +58,7 @@ def test_steps_that_do_not_go(run: Run, refused: Refused, weights: Path, rows: P
             ("info", model, "--steps", STEPS),
             "steps (--steps) apply only to files of weights alone, .safetensors and .npz files",
         ),
-        (("info", "radixnet-1024x120", "--steps", STEPS), "--plan, --steps and --prune go with a model"),
+        (("info", "radixnet-1024x120", "--steps", STEPS), "--plan, --steps, --shape and --prune go with a model"),
         (
             ("convert", "radixnet-1024x120", tmp_path / "x.h5", "--steps", STEPS),
             "converted by sparsenn challenge convert",

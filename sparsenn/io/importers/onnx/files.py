@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError, InputError, OpenSizesError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
 from sparsenn.io.description import description_of, model_described
 from sparsenn.io.importers.onnx.graph import Imported
@@ -64,7 +64,7 @@ def from_onnx(
     ------
     InputError
         The graph is damaged, or has what no network here can do; the message names the node, its operator and what
-        would be needed. Of a file it is a `FileFormatError`.
+        would be needed. Of a file it is a `FileFormatError`; of sizes that no shape fixes, an `OpenSizesError`.
     ResourceError
         It is larger than memory, or the file cannot be read.
     UsageError
@@ -189,6 +189,8 @@ def _imported(
         return _built(proto, Path(path).parent, sparse_below, foreign), proto
     except FileFormatError:
         raise
+    except OpenSizesError as error:
+        raise OpenSizesError(f"{path}: {error}", error.sizes) from error
     except InputError as error:
         raise FileFormatError(path, str(error)) from error
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from onnx import TensorProto
 
-from sparsenn.errors import InputError, ShapeError, UsageError
+from sparsenn.errors import InputError, OpenSizesError, ShapeError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.formats.named_shapes import checked_shapes
 from sparsenn.io.importers.combinations import slices_of_inputs
@@ -51,7 +51,7 @@ def fix_sizes(graph: Any, shapes: InputShapes) -> None:
 def _fix(value: Any, shape: tuple[int, ...]) -> dict[str, int]:
     """Fix the sizes of an input; return those that have a name, which hold for other inputs, too."""
     kind = value.type.tensor_type
-    if value.type.HasField("tensor_type") and not kind.HasField("shape"):
+    if value.type.HasField("tensor_type") and not _has_axes(value):
         for size in (None, *shape):
             kind.shape.dim.add(dim_value=size)
     sizes = _sizes(value)
@@ -78,6 +78,14 @@ def _sizes(value: Any) -> list[int | None]:
     return [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in dimensions]
 
 
+def _has_axes(value: Any) -> bool:
+    return bool(value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"))
+
+
+def _open_sizes(message: str, inputs: Sequence[Any]) -> OpenSizesError:
+    return OpenSizesError(message, {each.name: tuple(_sizes(each)) if _has_axes(each) else None for each in inputs})
+
+
 def _shown(value: Any, without: int | None = None) -> str:
     dimensions = value.type.tensor_type.shape.dim
     names = [str(size or each.dim_param or "?") for size, each in zip(_sizes(value), dimensions, strict=True)]
@@ -99,7 +107,7 @@ def input_signals(
         inputs = [value for value in inputs if value.name in names_read]
     if not inputs:
         raise InputError("it has no input that is not a constant and that its outputs depend on")
-    choices = [_choices(value, sparse_below) for value in inputs]
+    choices = [_choices(value, inputs, sparse_below) for value in inputs]
     along, whole = (tuple(each[place] for each in choices) for place in (0, -1))
     alike = [
         signals
@@ -115,25 +123,26 @@ def differ_in_rows(signals: Mapping[str, Signal]) -> bool:
     return len({signal.axis is None for signal in signals.values()}) > 1
 
 
-def _choices(value: Any, sparse_below: float) -> list[Signal]:
-    """Return what one input may be: rows along an axis, or one row."""
+def _choices(value: Any, inputs: Sequence[Any], sparse_below: float) -> list[Signal]:
+    """Return what one of the inputs may be: rows along an axis, or one row."""
     kind, name = value.type.tensor_type, value.name
     floating, whole = kind.elem_type in _FLOATING, kind.elem_type in _WHOLE
     if not value.type.HasField("tensor_type") or not (floating or whole):
         raise InputError(f"its input {name!r} is not a tensor of numbers")
-    if not kind.HasField("shape"):
-        raise InputError(
+    if not _has_axes(value):
+        raise _open_sizes(
             f"the shape of its input {name!r} is not known; give that of one sample: "
-            f"from_onnx(path, shape={{{name!r}: …}})"
+            f"from_onnx(path, shape={{{name!r}: …}}), or --shape",
+            inputs,
         )
     sizes = _sizes(value)
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
         sample = _shown(value, without=open_axes[0])
-        raise InputError(
+        raise _open_sizes(
             f"its input {name!r} of shape {_shown(value)} has open sizes at axes {open_axes}; only that of rows may "
-            f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or --shape "
-            f"of convert"
+            f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or --shape",
+            inputs,
         )
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
     signals = []

@@ -94,7 +94,7 @@ def _whole(signals: Mapping[str, Signal]) -> str:
         shapes[name] = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
     shown = ", ".join(f"{name!r}: {sizes}" for name, sizes in shapes.items())
     text = next(iter(shapes.values())) if len(shapes) == 1 else f"{{{shown}}}"
-    fix = f"from_onnx(path, shape={text}), or --shape of convert"
+    fix = f"from_onnx(path, shape={text}), or --shape"
     return f". With all sizes fixed, by numbers, it may compute the input as a whole: {fix}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from onnx_graphs import chain, expected, model, node, normal
 
 from sparsenn import Session, from_onnx, read_model, write_model
+from sparsenn.engine.open_sizes import MOST_SIZES
 from sparsenn.errors import InputError, ShapeError, UsageError
 
 WEIGHTS = {"w": normal(4, 3, 3, 3), "v": normal(4, 2)}
@@ -82,6 +84,56 @@ def test_an_input_without_a_shape() -> None:
 def test_shapes_that_do_not_fit(shape: Any) -> None:
     with pytest.raises(ShapeError, match="'x'"):
         from_onnx(images(), shape=shape)
+
+
+def test_calls_fix_open_sizes(tmp_path: Path) -> None:
+    onnx.save(images(), tmp_path / "images.onnx")
+    for source in (tmp_path / "images.onnx", images()):
+        session = Session(source, device="cpu")
+        with pytest.raises(UsageError, match=r"first call .*'x'"):
+            session.network  # noqa: B018 (not known yet)
+        for size in (6, 5), (2, 9), (6, 5):
+            rows = normal(4, 3, *size)
+            for found in (
+                session(rows),
+                session.run(rows).outputs.to_scipy().toarray(),
+                pickle.loads(pickle.dumps(session))(rows),
+            ):
+                np.testing.assert_allclose(found, expected(images(), rows), rtol=1e-4, atol=1e-5)
+            assert session.network.image == session.plan(rows).network.image == (3, *size)
+        assert session(rows[0]).shape == (1, 2)
+        for shape in ((4, 2, 6, 5), (6, 5)):
+            with pytest.raises(ShapeError, match="'x'"):
+                session(np.zeros(shape, np.float32))
+        session.close()
+        with pytest.raises(UsageError, match="closed"):
+            session(rows)
+
+
+def test_calls_fix_the_sizes_of_several_inputs() -> None:
+    proto = two()
+    session = Session(proto, device="cpu")
+    for size in (2, 3), (4, 1):
+        rows = {"a": normal(5, 2, *size), "b": normal(5, 3)}
+        known = Session(from_onnx(proto, shape={"a": (2, *size)}), device="cpu")(rows)
+        for found in (
+            session(**rows),
+            session(rows),
+            session(list(rows.values())),
+            session.run(rows).outputs.to_scipy().toarray(),
+        ):
+            np.testing.assert_array_equal(found, known)
+    with pytest.raises(UsageError, match="missing are 'b'"):
+        session(a=rows["a"])
+
+
+def test_sessions_of_the_last_sizes_are_cached() -> None:
+    session: Any = Session(images(), device="cpu")
+    made = [session.of_sizes(np.zeros((1, 3, 4, width)), {}) for width in range(1, MOST_SIZES + 2)]
+    assert session.of_sizes(np.zeros((7, 3, 4, MOST_SIZES + 1)), {}) is made[-1]
+    assert session.of_sizes(np.zeros((1, 3, 4, 1)), {}) is not made[0]
+    with pytest.raises(UsageError, match="closed"):
+        made[0](np.zeros((1, 3, 4, 1)))
 
 
 def test_files_are_read_with_a_shape(tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""Sessions of ONNX models whose inputs have open sizes, such as the length of sequences: one for each size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from sparsenn.engine.inputs import are_named
+from sparsenn.engine.session import Session
+from sparsenn.errors import OpenSizesError, UsageError
+from sparsenn.io.networks import NetworkSource, network_of
+
+MOST_SIZES = 8  # whose sessions are cached, each with its weights
+
+Shape = tuple[int, ...]
+
+
+def _of_sizes(name: str) -> Callable[..., Any]:
+    def method(self: SessionBySize, inputs: Any = None, *arguments: Any, **named: Any) -> Any:
+        return getattr(self.of_sizes(inputs, named), name)(inputs, *arguments, **named)
+
+    return method
+
+
+class SessionBySize(Session):
+    """A session that computes in one for the sizes of each call's inputs; all else is that of the last call's."""
+
+    def __init__(self, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
+        self._model, self._named_options, self._error = model, dict(options), error
+        self._sessions: OrderedDict[tuple[tuple[str, Shape], ...], Session] = OrderedDict()
+        self._guard, self._is_ended = threading.Lock(), False
+
+    __call__, bind, plan, run, warm_up = map(_of_sizes, ("__call__", "bind", "plan", "run", "warm_up"))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_compiled", "_cache", "_lock", "_closed", "_unspent"):
+            raise AttributeError(name)
+        if not self._sessions:
+            raise UsageError(f"the first call fixes the sizes of the network; call it, or fix them here: {self._error}")
+        return getattr(next(reversed(self._sessions.values())), name)
+
+    def of_sizes(self, inputs: Any, named: Mapping[str, Any]) -> Session:
+        """Return the session for the sizes of inputs, made if it is not cached."""
+        if self._is_ended:
+            raise UsageError("the session is closed")
+        shapes = sample_shapes(self._error.sizes, named if inputs is None else inputs)
+        key = tuple(sorted(shapes.items()))
+        with self._guard:
+            if key not in self._sessions:
+                made = Session(network_of(self._model, shapes), **self._named_options)
+                if len(self._sessions) >= MOST_SIZES:
+                    self._sessions.popitem(last=False)[1].close()
+                self._sessions[key] = made
+            self._sessions.move_to_end(key)
+            return self._sessions[key]
+
+    def close(self) -> None:
+        """Close the sessions of all sizes."""
+        with self._guard:
+            self._is_ended = True
+            for session in self._sessions.values():
+                session.close()
+
+    def __del__(self) -> None:
+        """Leave it to the sessions of all sizes to end."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self._model, self._named_options)
+
+    def __str__(self) -> str:
+        return super().__str__() if self._sessions else f"a network with open sizes of {', '.join(self._error.sizes)}"
+
+    __repr__ = __str__
+
+
+def fix_in_calls(session: Session, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
+    """Make a session without a network one of open sizes."""
+    session.__class__ = SessionBySize
+    cast(Any, SessionBySize).__init__(session, model, options, error)
+
+
+def _opened(model: NetworkSource, options: Mapping[str, Any]) -> Session:
+    return Session(model, **options)
+
+
+def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: Any) -> dict[str, Shape]:
+    """Return the shapes of one sample, as `from_onnx` takes them, of those inputs whose sizes are open.
+
+    sizes : as of `OpenSizesError`.
+    """
+    if not are_named(inputs):
+        is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
+        arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
+        inputs = dict(zip(sizes, arrays, strict=False))
+    if missing := [name for name in sizes if name not in inputs]:
+        raise UsageError(
+            f"missing are {', '.join(map(repr, missing))}; the network takes {', '.join(map(repr, sizes))}"
+        )
+    shapes = {}
+    for name, known in sizes.items():
+        if known is not None and known.count(None) < 2:
+            continue
+        shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
+        if known is None or len(shape) == len(known):
+            rows = 0 if known is None or known[0] in (None, 1) else known.index(None)
+            shape = shape[:rows] + shape[rows + 1 :]
+        shapes[name] = tuple(map(int, shape))
+    return shapes
