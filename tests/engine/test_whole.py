@@ -20,7 +20,8 @@ pytest.importorskip("onnxruntime", reason="runs whole networks")
 pytest.importorskip("onnx", reason="describes them")
 
 import onnx
-from onnx_graphs import with_graph
+from onnx_graphs import model as graph_of
+from onnx_graphs import node, with_graph
 
 from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
@@ -236,6 +237,19 @@ def test_a_graph_of_one_row_takes_one_at_a_time(rng, speeds, count):
         np.testing.assert_allclose(session(rows), expected, atol=1e-5)
     assert session.plan(rows).kernel.name == "onnxruntime"
     np.testing.assert_allclose(session.run(rows).dense, expected, atol=1e-5)
+
+
+def test_outputs_that_are_inputs(rng, speeds):
+    weights = rng.standard_normal((6, 5), dtype=np.float32)
+    proto = graph_of([node("MatMul", "x", "w")], ["n", 6], outputs=("y", "x"), w=weights)
+    speeds("onnxruntime")
+    session = Session(proto, device="cpu")
+    for count in (1, 3, 1, 3, 3):
+        rows = rng.random((count, 6), np.float32)
+        found = session(rows)
+        np.testing.assert_allclose(found["y"], rows @ weights, atol=1e-5)
+        np.testing.assert_array_equal(found["x"], rows)
+    assert session.plan(rows).kernel.name == "onnxruntime"
 
 
 def test_equal_outputs_are_computed_once_by_kernels_alone(rng, speeds):

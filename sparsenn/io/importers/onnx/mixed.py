@@ -42,7 +42,7 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     foreign : whether nodes that have no layer here become layers of ONNX Runtime.
     """
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        model = _inlined(model)
     walk = Walk(model, tensors)
     choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
     # convolutions stay such where that is possible: as products, they have a weight for each pixel
@@ -76,6 +76,27 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
         f"{first}; there the input's first axis, of length {rows}, is taken for rows. With the whole input "
         f"as one row: {others[0]}"
     )
+
+
+def _inlined(model: Any) -> Any:
+    """Return a model without functions, but for those whose operators differ between their opset and the model's."""
+    found, versions = onnx.ModelProto(), {opset.domain: opset.version for opset in model.opset_import}
+    found.CopyFrom(model)
+    for function in found.functions:
+        for opset in function.opset_import:
+            version = versions.get(opset.domain, opset.version)
+            nodes = [node for node in function.node if node.domain == opset.domain]
+            if all(_since(node, opset.version) == _since(node, version) for node in nodes):
+                opset.version = version  # the inliner takes functions of the model's own opsets
+    return onnx.inliner.inline_local_functions(found)
+
+
+def _since(node: Any, version: int) -> int:
+    """Return the opset in which an operator became what it is in a version; 0 where it is not in it."""
+    try:
+        return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
+    except onnx.defs.SchemaError:
+        return 0
 
 
 def _with_few_weights(signals: Mapping[str, Signal]) -> dict[str, Signal]:

@@ -52,6 +52,9 @@ def whole_graph(
     _remove_others(graph.output, outputs)
     for value in graph.output:
         signal = outputs[value.name]
+        if value.name in inputs:  # which ONNX Runtime does not write where outputs are bound
+            graph.node.append(onnx.helper.make_node("Identity", [value.name], [f"{value.name}/output"]))
+            value.name += "/output"
         _as_rows(graph, value, signal, entering=False)
         given[value.name] = signal.shape
     return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, rows == {1} or are_whole == {True})

@@ -260,10 +260,11 @@ def test_weights_beside_the_file(tmp_path: Path) -> None:
     assert close(Session(from_onnx(tmp_path / "model.onnx"), device="cpu")(inputs["x"]), want)
 
 
-def test_functions_of_a_file_are_inlined() -> None:
-    sine = node("Sin", "a", to="b")
+@pytest.mark.parametrize("version", [20, 18])
+def test_functions_of_a_file_are_inlined(version: int) -> None:
+    opset, sine = helper.make_opsetid("", version), node("Sin", "a", to="b")
     proto = graph([node("Sine", "x", domain="own")], ["n", 4])
-    proto.functions.append(helper.make_function("own", "Sine", ["a"], ["b"], [sine], [helper.make_opsetid("", 20)]))
+    proto.functions.append(helper.make_function("own", "Sine", ["a"], ["b"], [sine], [opset]))
     proto.opset_import.append(helper.make_opsetid("own", 1))
     rows = inputs_of(proto, 3)["x"]
     assert close(Session(from_onnx(proto), device="cpu")(rows), np.sin(rows))
