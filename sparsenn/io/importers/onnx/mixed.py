@@ -20,7 +20,7 @@ from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals
 from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, RunError, probed
-from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
+from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_constant_outputs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Add, ForeignLayer, LayerNorm, PerPosition, RowTensor, Slice
@@ -43,6 +43,7 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     """
     if model.functions:
         model = _inlined(model)
+    model = without_constant_outputs(model)
     walk = Walk(model, tensors)
     choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
     # convolutions stay such where that is possible: as products, they have a weight for each pixel

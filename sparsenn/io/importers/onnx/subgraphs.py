@@ -163,6 +163,22 @@ def without_dead_nodes(model: Any) -> Any:
     return live
 
 
+def without_constant_outputs(model: Any) -> Any:
+    """Return a model of the outputs that depend on inputs, such as boxes without their anchors; of all, if none do."""
+    computed = {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if not computed.isdisjoint(_names_read(node)):
+            computed.update(node.output)
+    left = [value for value in model.graph.output if value.name in computed]
+    if len(left) in (0, len(model.graph.output)):
+        return model
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    del found.graph.output[:]
+    found.graph.output.extend(left)
+    return found
+
+
 def as_float(graph: Any, name: str, kind: int, entering: bool) -> str:
     """Return the name of a value as float32; a node that casts values of other types is added to a graph."""
     if kind == onnx.TensorProto.FLOAT:

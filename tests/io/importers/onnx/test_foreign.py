@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime", reason="computes what no layer does")
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-from onnx_graphs import cast, chain, ints, node, typed
+from onnx_graphs import cast, chain, ints, node, normal, typed
 from onnx_graphs import model as graph_of
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
@@ -258,6 +258,19 @@ def test_weights_beside_the_file(tmp_path: Path) -> None:
     want = expected(model, inputs)
     onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="data.bin", size_threshold=0)
     assert close(Session(from_onnx(tmp_path / "model.onnx"), device="cpu")(inputs["x"]), want)
+
+
+@pytest.mark.parametrize("operator", ["Relu", "Sin"])
+@pytest.mark.parametrize("outputs", [("y", "anchors"), ("anchors", "z", "y")])
+def test_outputs_that_depend_on_no_input_are_left_out(operator: str, outputs: tuple[str, ...]) -> None:
+    nodes = [node(operator, "x"), node("Tanh", "y", to="z"), node("Neg", "boxes", to="anchors")]
+    model, rows = graph(nodes, ["n", 4], outputs=outputs, boxes=normal(3, 2)), normal(5, 4)
+    found = Session(model, device="cpu")(rows)
+    first = np.maximum(rows, 0) if operator == "Relu" else np.sin(rows)
+    if "z" in outputs:
+        assert list(found) == ["z", "y"]
+        assert close(found["z"], np.tanh(first))
+    assert close(found["y"] if "z" in outputs else found, first)
 
 
 @pytest.mark.parametrize("version", [20, 18])
