@@ -129,6 +129,13 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     return Model(network, None, classes, provenance)
 
 
+def column_names(network: Network) -> tuple[str, ...] | None:
+    """Return the names of the columns of a network's rows: of its features, or inputs of one number each; else None."""
+    if network.named_inputs is None:
+        return None if network.input_layout is None else network.input_layout.names
+    return tuple(network.named_inputs) if len(network.named_inputs) == network.inputs else None
+
+
 def with_onnx_graph(network: Network, graph: ForeignGraph | None) -> Network:
     """Return a network with the graph that it was imported from, which computes what its layers do."""
     network = replace(network)

@@ -23,6 +23,7 @@ from sparsenn.layers.activation import ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.predictions import PredictedTable, predict_table
+from sparsenn.training import TrainingData, read_rows
 
 WEIGHTS = np.array([[1, -2, 0.5], [0.25, 1, -1], [-1, 0.5, 2]], np.float32)
 NAMES = ("x", "y", "z")
@@ -124,8 +125,11 @@ def test_any_number_of_blocks_gives_the_same(
     assert {task for task, _, _ in reports} == {f"predict {name}"}
 
 
-def test_columns_by_name(model: Model, expected: np.ndarray, written: Written) -> None:
-    named = replace(model, network=replace(model.network, input_layout=InputLayout(names=NAMES)))
+@pytest.mark.parametrize(
+    "names", [{"input_layout": InputLayout(names=NAMES)}, {"named_inputs": dict.fromkeys(NAMES, (1,))}]
+)
+def test_columns_by_name(model: Model, expected: np.ndarray, written: Written, names: dict[str, Any]) -> None:
+    named = replace(model, network=replace(model.network, **names))
     mixed = {"more": ["u"] * 50, **dict(reversed(columns().items()))}
     done = predict(named, written(**mixed))
     assert done.table["class"].to_pylist() == classes_of(expected)
@@ -135,6 +139,15 @@ def test_columns_by_name(model: Model, expected: np.ndarray, written: Written) -
     assert again.table == done.table
     plain = predict(named, written(header=False, **columns()))
     assert plain.table == done.table
+    with pytest.raises(ShapeError, match="no column 'x', 'y'"):
+        predict(named, written(u=ROWS[:, 0], v=ROWS[:, 1], z=ROWS[:, 2]))
+    assert np.array_equal(read_rows(written(**mixed), 3, 3, network=named.network).inputs, ROWS)
+    labelled = {**dict(reversed(columns().items())), "label": expected.argmax(axis=1)}
+    read = read_rows(written(**labelled), 3, 3, targets=1, classes=True, network=named.network)
+    assert isinstance(read, TrainingData)
+    assert np.array_equal(read.inputs, ROWS)
+    with pytest.raises(ShapeError, match="'z' is one that the model takes"):
+        read_rows(written(**dict(reversed(labelled.items()))), 3, 3, targets=1, network=named.network)
 
 
 def test_columns_by_place(model: Model, expected: np.ndarray, written: Written) -> None:

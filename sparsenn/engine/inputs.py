@@ -17,6 +17,7 @@ from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.formats.tables import without_table
 from sparsenn.graph import integer_columns
 from sparsenn.layers.elementwise import FLOAT32_MAX
+from sparsenn.model import column_names
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
@@ -70,12 +71,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    names = network.named_inputs  # each of one number, if any is to name a column
-    if names is None:
-        columns = None if network.input_layout is None else network.input_layout.names
-    else:
-        columns = tuple(names) if len(names) == network.inputs else None
-    inputs = without_table(columns, _unwrapped(network, _with_sign(inputs)))
+    inputs = without_table(column_names(network), _unwrapped(network, _with_sign(inputs)))
     device_rows = backend.device_rows(inputs)
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):

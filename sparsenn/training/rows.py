@@ -19,6 +19,7 @@ from sparsenn.io.arrays.idx import read_idx
 from sparsenn.io.arrays.matrix_market import read_matrix_market_rows
 from sparsenn.io.arrays.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.hdf5.reading import opened
+from sparsenn.io.tables.choosing import columns_of
 from sparsenn.io.tables.files import TABLE_SUFFIXES, open_table, read_table
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
@@ -228,17 +229,19 @@ def read_rows(
     name = Path(path).name.lower().removesuffix(".gz")
     suffix = Path(name).suffix
     _check_labels(path, name, labels)
-    counted = outputs if classes else None
+    counted, known = outputs if classes else None, None if network is None else columns_of(network)
+    if encoding is None and targets is None:
+        encoding = known
     if suffix in TABLE_SUFFIXES and encoding is not None:
         if targets not in (None, len(encoding.targets)):
-            known = len(encoding.targets)
+            trained = len(encoding.targets)
             raise UsageError(
-                f"the model was trained for {known:,} target columns, not {targets:,}; leave out --targets"
+                f"the model was trained for {trained:,} target columns, not {targets:,}; leave out --targets"
             )
         table = read_table(path, [column.name for column in encoding.columns])
         encoding.places(table, targets is not None)
     last = targets or 0
-    matrix = _matrix(path, inputs, last) if suffix in TABLE_SUFFIXES and encoding is None else None
+    matrix = _matrix(path, inputs, last, known) if suffix in TABLE_SUFFIXES and encoding is None else None
     with _faults_of(path):
         if encoding is not None and suffix in TABLE_SUFFIXES:
             return encoded(table, encoding, classes, class_names, counted, targets is not None)
@@ -263,12 +266,18 @@ def read_rows(
     return read_data(path, classes=classes, outputs=counted)
 
 
-def _matrix(path: str | os.PathLike[str], inputs: int, targets: int) -> Array:
+def _matrix(path: str | os.PathLike[str], inputs: int, targets: int, known: TableEncoding | None) -> Array:
     """Read a table that holds nothing but numbers, as many columns as a model takes and then the targets."""
     with open_table(path) as file:
         if len(file.names) != inputs + targets:
             raise ShapeError(width_fault(file.names, inputs, targets, targets > 0))
-    return read_table(path).matrix()
+    table = read_table(path)
+    if known is None or not table.named:
+        return table.matrix()
+    places = known.places(table)
+    if max(places) >= inputs:
+        raise ShapeError(f"column {table.names[max(places)]!r} is one that the model takes; targets must be the last")
+    return table.matrix()[:, [*places, *range(inputs, inputs + targets)]]
 
 
 def _of_arrays(

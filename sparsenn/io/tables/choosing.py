@@ -14,7 +14,8 @@ from sparsenn.formats import Column, Table, TableEncoding
 from sparsenn.formats.table import is_nameless, listed
 from sparsenn.io.tables.csv import TextTable
 from sparsenn.io.tables.parquet import ParquetTable
-from sparsenn.model import Model
+from sparsenn.model import Model, column_names
+from sparsenn.network import Network
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,13 @@ class ChosenColumns:
 
 def features_of(model: Model) -> TableEncoding | None:
     """Return the columns that a model knows; None where it knows the number of its inputs alone."""
-    layout = model.network.input_layout
-    if model.encoding is not None or layout is None or layout.names is None:
-        return model.encoding
-    return TableEncoding(tuple(map(Column, layout.names)), (), named=True)
+    return model.encoding or columns_of(model.network)
+
+
+def columns_of(network: Network) -> TableEncoding | None:
+    """Return the columns that a network names; None where it names none."""
+    names = column_names(network)
+    return None if names is None else TableEncoding(tuple(map(Column, names)), (), named=True)
 
 
 def choose_columns(
