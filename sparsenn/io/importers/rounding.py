@@ -10,6 +10,7 @@ import numpy as np
 
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.images import forward_images
+from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.affine import UNSCALED, Scaling
 from sparsenn.layers import (
@@ -54,8 +55,8 @@ def check_rounding(network: Network, entering: Scaling = UNSCALED) -> Network:
         return network
     try:
         found = rounding_of(network, entering)
-    except MemoryError:
-        return network  # it is there, and may be run on another device
+    except (MemoryError, InputError):
+        return network  # there is memory for the layers; and random numbers may be none that ONNX Runtime takes
     if found is not None and found > MOST:
         share = "all" if found >= 1 else f"{found:.1g}"
         warnings.warn(

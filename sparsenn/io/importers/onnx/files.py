@@ -201,7 +201,8 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
             imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
-        graph = whole_graph(proto, Tensors(folder), imported.inputs, imported.outputs) if foreign else None
+        parts = imported.network, imported.inputs, imported.outputs
+        graph = whole_graph(proto, Tensors(folder), *parts) if foreign else None
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
     except UnicodeDecodeError as error:

@@ -19,7 +19,7 @@ from sparsenn.io.importers.onnx.call import Classes, Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals
 from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
-from sparsenn.io.importers.onnx.probing import Probed, RunError, probed
+from sparsenn.io.importers.onnx.probing import Probed, RunError, probed, quantises
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_constant_outputs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
@@ -128,11 +128,13 @@ def _mixed(
     A `UsageError` says why ONNX Runtime does not compute the graph at all.
     """
     labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
-    model, reasons = with_numeric_outputs(model), list[str]()
+    model, reasons, is_quantising = with_numeric_outputs(model), list[str](), quantises(model)
     for signals, row_by_row in itertools.product(choices, (False, True)):
         has_rows = any(signal.axis is not None and signal.rows != 1 for signal in signals.values())
-        if row_by_row and has_rows and not differ_in_rows(signals):
+        if row_by_row and has_rows and not (differ_in_rows(signals) or is_quantising):
             continue  # nobody knows what the graph makes of single rows
+        if is_quantising and not (row_by_row or has_rows):
+            continue  # of other steps of quantisation than its own
         try:
             found = _Mixed(model, tensors, constants, signals, row_by_row).run()
         except _RowsError as error:

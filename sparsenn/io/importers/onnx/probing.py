@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -114,8 +115,12 @@ def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[s
     except Exception as error:  # of whatever kinds that ONNX Runtime raises
         raise RunError(reason_of(error)) from error
     faults = list[Exception]()
-    for scales in (_SCALES, _WHOLE):
-        draw = partial(_feeds, session, signals)
+    ranges = [(0, _FEW_NUMBERS), (0, 1), *((number, number + 1) for number in _numbers_compared(model))]
+    whole = [signal for signal in signals.values() if signal.integers]
+    if not whole or (by_rows and any(signal.axis is not None for signal in whole)):
+        ranges = ranges[:1]  # equal rows do not show whether they change each other
+    for numbers, scales in itertools.product(ranges, (_SCALES, _WHOLE)):
+        draw = partial(_feeds, session, signals, numbers=numbers)
         try:
             found = _probed(session, model, signals, by_rows, scales, draw)
         except Exception as error:  # as above: numbers that are cast to places in a table may lie outside of that
@@ -123,9 +128,19 @@ def _tensors(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> dict[s
             continue
         if found is None and any(signal.integers for signal in signals.values()):
             with suppress(Exception):  # as above
-                found = _probed(session, model, signals, by_rows, scales, partial(draw, numbers=_MANY_NUMBERS))
+                found = _probed(session, model, signals, by_rows, scales, partial(draw, numbers=(0, _MANY_NUMBERS)))
         return found
-    raise RunError(reason_of(faults[-1])) from faults[-1]
+    raise RunError(reason_of(faults[0])) from faults[0]
+
+
+def _numbers_compared(model: Any) -> list[int]:
+    """Return the whole numbers that a graph compares with: some inputs take no others, as sampling rates do."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = (node for node in model.graph.node if node.op_type == "Constant")
+    tensors |= {node.output[0]: each.t for node in constants for each in node.attribute if each.name == "value"}
+    names = dict.fromkeys(name for node in model.graph.node if node.op_type == "Equal" for name in node.input)
+    arrays = [onnx.numpy_helper.to_array(tensors[name]) for name in names if name in tensors]
+    return [int(array.item()) for array in arrays if array.size == 1 and array.dtype.kind in "iu"]
 
 
 def _probed(
@@ -139,11 +154,15 @@ def _probed(
         rows = _axis(first, runs[1][name][1]) if by_rows else _one_row(first, signals)
         found[name] = Probed(rows, kind) if kind in _NUMERIC else Probed(None, 0)
     outputs = {output.name: found.get(output.name) for output in model.graph.output}
-    is_quantising = any(node.op_type in _QUANTISING for node in model.graph.node)
-    near = _NEAR_QUANTISED if is_quantising else _NEAR
+    near = _NEAR_QUANTISED if quantises(model) else _NEAR
     if by_rows and not _are_independent(session, draw, scales, outputs, near):
         return None
     return found
+
+
+def quantises(model: Any) -> bool:
+    """Return whether a graph quantises by steps that depend on all rows of a call."""
+    return any(node.op_type in _QUANTISING for node in model.graph.node)
 
 
 def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
@@ -199,9 +218,9 @@ def _run(session: Any, feeds: Mapping[str, Array], names: Iterable[str]) -> dict
 
 
 def _feeds(
-    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, numbers: int = _FEW_NUMBERS
+    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, numbers: tuple[int, int]
 ) -> dict[str, Array]:
-    """Return inputs for some rows, the same ones each time; `numbers` is how many whole numbers there are."""
+    """Return inputs for some rows, the same ones each time; `numbers`: the range of whole ones."""
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
@@ -210,7 +229,7 @@ def _feeds(
         kind = {"float16": np.float16, "double": np.float64, "float": np.float32}.get(value.type[7:-1])
         kind = kind or np.dtype(value.type[7:-1])
         shape = _MORE, *signal.shape
-        found = generator.integers(0, numbers, shape) if whole else scale * generator.standard_normal(shape)
+        found = generator.integers(*numbers, shape) if whole else scale * generator.standard_normal(shape)
         some = np.moveaxis(found[rows], 0, signal.axis) if signal.axis is not None else found[0]
         feeds[value.name] = np.asarray(some, kind)
     return feeds

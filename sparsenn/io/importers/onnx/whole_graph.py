@@ -14,14 +14,15 @@ from sparsenn.io.importers.onnx.labels import with_numeric_outputs
 from sparsenn.io.importers.onnx.subgraphs import as_float, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
-from sparsenn.layers import ForeignGraph
+from sparsenn.layers import ForeignGraph, ForeignLayer
+from sparsenn.network import Network
 
 MAX_BYTES = 1 << 30
 """Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
 
 
 def whole_graph(
-    model: Any, tensors: Tensors, inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]
+    model: Any, tensors: Tensors, network: Network, inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]
 ) -> ForeignGraph | None:
     """Return the graph from a network's inputs to its outputs.
 
@@ -57,7 +58,9 @@ def whole_graph(
             value.name += "/output"
         _as_rows(graph, value, signal, entering=False)
         given[value.name] = signal.shape
-    return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, rows == {1} or are_whole == {True})
+    is_one_row = rows == {1} or are_whole == {True}
+    row_by_row = is_one_row or any(isinstance(layer, ForeignLayer) and layer.row_by_row for layer in network)
+    return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, row_by_row)
 
 
 def _computes_in_half(graph: Any) -> bool:

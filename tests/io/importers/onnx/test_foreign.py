@@ -20,6 +20,7 @@ from onnx_graphs import model as graph_of
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.io.importers.onnx import probing
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
 
@@ -281,6 +282,50 @@ def test_functions_of_a_file_are_inlined(version: int) -> None:
     proto.opset_import.append(helper.make_opsetid("own", 1))
     rows = inputs_of(proto, 3)["x"]
     assert close(Session(from_onnx(proto), device="cpu")(rows), np.sin(rows))
+
+
+def quantised(rows: int | str) -> Any:
+    first = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"])
+    nodes = [first, *chain("MatMulInteger _ w zero", cast(np.float32), "Mul scale", "Mul step", x="q")]
+    nodes[1].input[:] = ["q", "w", "zero"]
+    whole = np.random.default_rng(0).integers(-99, 99, (64, 8)).astype(np.int8)
+    return graph(nodes, [rows, 64], w=whole, step=np.float32(0.01))
+
+
+def test_a_model_of_one_row_quantises_each_by_itself() -> None:
+    model, rows = quantised(1), normal(3, 64) * np.float32([[1], [0.01], [5]])
+    session = Session(model, device="cpu")
+    for _ in range(3):
+        together = session(rows)
+        assert np.array_equal(together, np.concatenate([session(row[None]) for row in rows]))
+
+
+def test_rows_that_differ_by_more_than_a_step_are_quantised_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "_NEAR_QUANTISED", 0.0)
+    rows = normal(3, 64) * np.float32([[1], [0.01], [5]])
+    alone = Session(quantised(1), device="cpu")(rows)
+    session = Session(quantised("n"), device="cpu")
+    for _ in range(3):
+        assert np.array_equal(session(rows), alone)
+
+
+def test_whole_numbers_that_a_graph_takes() -> None:
+    """A place in a table of one, and a number that the graph compares with."""
+    one = graph(chain("Gather ids", "Sin", "MatMul w", x="table"), {"ids": [4]}, table=weights(1, 6), w=weights(6, 2))
+    assert close(Session(one, device="cpu")(np.zeros((1, 4))), np.tile(np.sin(weights(1, 6)) @ weights(6, 2), 4))
+    branches = [
+        helper.make_graph([node("Gather", "table", name, to=to)], name, [], [value_of(to)])
+        for name, to in (("right", "a"), ("wrong", "b"))
+    ]
+    nodes = [
+        node("Equal", "ids", "rate", to="is_known"),
+        helper.make_node("If", ["is_known"], ["t"], then_branch=branches[0], else_branch=branches[1]),
+        *chain("Mul x", "Sin", x="t"),
+    ]
+    constants = {"table": weights(3), "rate": np.int64(8000), "right": np.int64(1), "wrong": np.int64(7)}
+    found = Session(graph(nodes, {"x": ["n", 2], "ids": []}, **constants), device="cpu")
+    rows = normal(3, 2)
+    assert close(found(x=rows, ids=np.full(3, 8000)), np.sin(rows * weights(3)[1]))
 
 
 def value_of(name: str) -> Any:
