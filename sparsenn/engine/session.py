@@ -28,6 +28,7 @@ from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
+from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span, watchers
 from sparsenn.runtime.workers import is_free, renew_after_fork
@@ -318,7 +319,8 @@ class Session(Viewed):
             How such rows are run.
         """
         if isinstance(rows, int):
-            rows = np.random.default_rng(0).random((size(rows, "rows"), self.network.inputs), np.float32)
+            check_memory(4 * size(rows, "rows") * self.network.inputs, f"{rows:,} rows to warm up with")
+            rows = np.random.default_rng(0).random((rows, self.network.inputs), np.float32)
         plan = self.run(rows, progress=progress).plan
         for _ in range(CALLS_UNTIL_READY):
             self(rows)

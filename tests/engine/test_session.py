@@ -22,7 +22,7 @@ from sparsenn import Linear, Network, Session
 from sparsenn.engine import Options, Result
 from sparsenn.engine import batches as batch_loop
 from sparsenn.engine.executable import Executable
-from sparsenn.errors import UsageError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
 
@@ -74,6 +74,8 @@ def test_a_warm_up_with_rows(deep, rng):
     assert session.warm_up(rows).density == pytest.approx(0.3, abs=0.01)
     with pytest.raises(UsageError, match="rows is 0; give an integer of at least 1"):
         session.warm_up(0)
+    with pytest.raises(ResourceError, match="1,000,000,000,000 rows"):
+        session.warm_up(10**12)
 
 
 @pytest.mark.parametrize("progress", [True, False])

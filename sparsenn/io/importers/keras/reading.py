@@ -85,7 +85,7 @@ def class_of(described: Mapping[str, Any]) -> str:
     """Return the class of what Keras describes: the name alone is that of a layer of its own.
 
     Descriptions in `.h5` files have no module. Operations are in them from version 3 on only, in which every layer says
-    whether it is trainable. A module that is null is that of a user's script.
+    whether it is trainable, but for SpatialDropout. A module that is null is that of a user's script.
     """
     kind, module, registered = (described.get(key) for key in ("class_name", "module", "registered_name"))
     packages = str(module).split(".") if "module" in described else []
@@ -95,8 +95,8 @@ def class_of(described: Mapping[str, Any]) -> str:
         return str(registered)
     nodes, config = described.get("inbound_nodes"), described.get("config")
     called = isinstance(nodes, list) and any(isinstance(node, dict) for node in nodes)
-    unnamed = not packages and called and isinstance(config, dict) and "trainable" not in config
-    is_operation = unnamed or "ops" in packages or "activations" in packages
+    is_layer = not isinstance(config, dict) or "trainable" in config or str(kind).startswith("SpatialDropout")
+    is_operation = (not packages and called and not is_layer) or "ops" in packages or "activations" in packages
     return f"{OPERATION if is_operation else ''}{kind}"
 
 

@@ -127,7 +127,7 @@ def _mixed(
 
     A `UsageError` says why ONNX Runtime does not compute the graph at all.
     """
-    labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
+    labels = next(filter(None, (labels_of(node, constants) for node in model.graph.node)), ())
     model, reasons, is_quantising = with_numeric_outputs(model), list[str](), quantises(model)
     for signals, row_by_row in itertools.product(choices, (False, True)):
         has_rows = any(signal.axis is not None and signal.rows != 1 for signal in signals.values())

@@ -17,6 +17,7 @@ from keras_files import array, layer, result, write_functional, write_operation
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, SparseNNError
 from sparsenn.io import from_keras
+from sparsenn.io.importers.keras.reading import class_of
 
 X = result("input")
 ROWS = np.array([[-2.0, 0.5, 3.0], [4.0, -0.25, 0.0]], np.float32)
@@ -216,3 +217,11 @@ def test_what_keras_saves_is_what_it_computes_or_is_refused(tmp_path: Path, suff
         expected = np.moveaxis(expected, -1, 1).reshape(3, -1)
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4, err_msg=name)
     assert refused == NOT_COMPUTED
+
+
+def test_layers_and_operations_of_hdf5_files() -> None:
+    """In which Keras 3 says of no operation whether it is trainable, nor of a SpatialDropout."""
+    nodes, config = [{"args": [], "kwargs": {}}], {"name": "last"}
+    for kind, known in (("Add", "ops.Add"), ("SpatialDropout2D", "SpatialDropout2D")):
+        assert class_of({"class_name": kind, "config": config, "inbound_nodes": nodes}) == known
+    assert class_of({"class_name": "Add", "config": config | {"trainable": True}, "inbound_nodes": nodes}) == "Add"

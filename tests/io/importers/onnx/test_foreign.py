@@ -328,6 +328,16 @@ def test_whole_numbers_that_a_graph_takes() -> None:
     assert close(found(x=rows, ids=np.full(3, 8000)), np.sin(rows * weights(3)[1]))
 
 
+def test_labels_that_are_picked_name_the_classes(tmp_path: Path) -> None:
+    picked = helper.make_node("ArrayFeatureExtractor", ["labels", "best"], ["label"], domain="ai.onnx.ml")
+    nodes = [*chain("Sin", "MatMul w", "Softmax", to="shares"), node("ArgMax", "shares", to="best", axis=1), picked]
+    proto = graph(nodes, ["n", 4], ("label", "shares"), w=weights(4, 3), labels=np.array(["a", "b, c", "d"], object))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.STRING
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert read_model(tmp_path / "model.onnx").class_names == ("a", "b, c", "d")
+
+
 def value_of(name: str) -> Any:
     return helper.make_tensor_value_info(name, FLOAT, None)
 
