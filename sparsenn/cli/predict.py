@@ -237,8 +237,8 @@ def _model_for(path: Path, rows: Path, classes: bool | None, scaling: Scaling | 
 
 def _sizes_in(rows: Path, error: OpenSizesError) -> dict[str, tuple[int, ...]]:
     """Return the sizes that the arrays of a file fix; the error is raised again for files without arrays."""
-    from sparsenn.engine.open_sizes import sample_shapes
     from sparsenn.io.arrays.npy import read_npy, read_npz
+    from sparsenn.io.networks import sample_shapes
 
     suffix = rows.suffix.lower()
     if suffix not in (".npy", ".npz"):

@@ -7,12 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import numpy as np
-
-from sparsenn.engine.inputs import are_named
 from sparsenn.engine.session import Session
 from sparsenn.errors import OpenSizesError, UsageError
-from sparsenn.io.networks import NetworkSource, network_of
+from sparsenn.io.networks import NetworkSource, network_of, sample_shapes
 
 MOST_SIZES = 8  # whose sessions are cached, each with its weights
 
@@ -85,28 +82,3 @@ def fix_in_calls(session: Session, model: NetworkSource, options: Mapping[str, A
 
 def _opened(model: NetworkSource, options: Mapping[str, Any]) -> Session:
     return Session(model, **options)
-
-
-def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: Any) -> dict[str, Shape]:
-    """Return the shapes of one sample, as `from_onnx` takes them, of those inputs whose sizes are open.
-
-    sizes : as of `OpenSizesError`.
-    """
-    if not are_named(inputs):
-        is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
-        arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
-        inputs = dict(zip(sizes, arrays, strict=False))
-    if missing := [name for name in sizes if name not in inputs]:
-        raise UsageError(
-            f"missing are {', '.join(map(repr, missing))}; the network takes {', '.join(map(repr, sizes))}"
-        )
-    shapes = {}
-    for name, known in sizes.items():
-        if known is not None and known.count(None) < 2:
-            continue
-        shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
-        if known is None or len(shape) == len(known):
-            rows = 0 if known is None or known[0] in (None, 1) else known.index(None)
-            shape = shape[:rows] + shape[rows + 1 :]
-        shapes[name] = tuple(map(int, shape))
-    return shapes

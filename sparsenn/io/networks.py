@@ -68,6 +68,31 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
     return network
 
 
+def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of one sample, as `from_onnx` takes them, of those inputs whose sizes are open.
+
+    sizes : as of `OpenSizesError`.
+    """
+    if not isinstance(inputs, dict):
+        is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
+        arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
+        inputs = dict(zip(sizes, arrays, strict=False))
+    if missing := [name for name in sizes if name not in inputs]:
+        raise UsageError(
+            f"missing are {', '.join(map(repr, missing))}; the network takes {', '.join(map(repr, sizes))}"
+        )
+    shapes = {}
+    for name, known in sizes.items():
+        if known is not None and known.count(None) < 2:
+            continue
+        shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
+        if known is None or len(shape) == len(known):
+            rows = 0 if known is None or known[0] in (None, 1) else known.index(None)
+            shape = shape[:rows] + shape[rows + 1 :]
+        shapes[name] = tuple(map(int, shape))
+    return shapes
+
+
 def _of_model(model: Model) -> Network:
     network, encoding = model.network, model.encoding
     if encoding is not None and encoding.named and network.input_layout is None:

@@ -20,7 +20,7 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, printable
 from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.fitting import FittedTable, numbers
-from sparsenn.report.quantities import count, percentage
+from sparsenn.report.quantities import UNCOUNTED, count, percentage
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
@@ -73,13 +73,14 @@ def describe_network(network: Network) -> Table:
 
 
 def _network_facts(network: Network, resize: str | None) -> list[tuple[str, str | Text]]:
+    uncounted = UNCOUNTED * network.has_foreign_layers
     return [
         ("network", _size(network)),
         *([("images", _images(network.image, resize))] if network.image is not None else ()),
         *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
         *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
-        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
-        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters{uncounted}"),
+        ("multiply-adds", f"{count(network.multiply_adds)} per sample{uncounted}"),
     ]
 
 

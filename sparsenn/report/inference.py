@@ -15,7 +15,7 @@ from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable, numbers, unbroken
-from sparsenn.report.quantities import count, duration, milliseconds
+from sparsenn.report.quantities import UNCOUNTED, count, duration, milliseconds
 from sparsenn.report.summary import parts_of
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.training import evaluation_text
@@ -136,7 +136,7 @@ def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
 
 def _given(model: str, network: Network, row: str, data: str) -> list[tuple[str, str]]:
     shapes = " → ".join(map(shape_text, network.shapes))
-    per_row = f"{count(network.multiply_adds)} multiply-adds per {row}"
+    per_row = f"{count(network.multiply_adds)} multiply-adds per {row}{UNCOUNTED * network.has_foreign_layers}"
     return [("model", model), ("network", f"{shapes}; {per_row}"), ("data", data)]
 
 

@@ -7,6 +7,9 @@ import math
 _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1e3, "KiloEdges/s"), (1.0, "Edges/s"))
 
+UNCOUNTED = ", without ONNX Runtime's layers"
+"""Stands behind a number of weights or multiply-adds."""
+
 
 def count(number: int) -> str:
     """Return a count with its thousands grouped."""

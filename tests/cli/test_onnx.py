@@ -125,3 +125,10 @@ def test_rows_and_an_option_fix_open_sizes(run: Run, refused: Refused, tmp_path:
     for verb in ("info",), ("tune", "--rows", 1), ("benchmark", "--rows", 1, "--seconds", 0.01, "--against", "none"):
         refused((verb[0], source, *verb[1:]), "open sizes")
         run(verb[0], source, *verb[1:], "--shape", "a=2x2")
+
+
+def test_info_says_that_onnx_runtimes_layers_are_not_counted(run: Run, tmp_path: Path) -> None:
+    for name, operator, is_counted in (("own", "Relu", True), ("foreign", "Sin", False)):
+        onnx.save(graph_of(chain(operator, "MatMul w"), ["n", 4], w=normal(4, 2)), tmp_path / f"{name}.onnx")
+        shown = run("info", tmp_path / f"{name}.onnx").stdout
+        assert ("without ONNX Runtime's layers" not in shown) == is_counted
