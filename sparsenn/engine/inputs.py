@@ -89,7 +89,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
 
 
 def _with_sign(inputs: Any) -> Any:
-    """Return a PyTorch tensor whose memory holds its numbers, sign included; anything else as it is."""
+    """Return a PyTorch tensor whose memory holds its numbers, sign included, as others read it; all else as it is."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(inputs, torch.Tensor):
         return inputs
@@ -98,7 +98,9 @@ def _with_sign(inputs: Any) -> Any:
         raise InputError(f"the inputs are {kind_of(inputs)}, whose memory cannot be read; give a plain torch.Tensor")
     if torch.autograd.forward_ad.unpack_dual(inputs).tangent is not None:
         raise InputError("the inputs carry a forward-mode derivative, which no session computes; give their values")
-    return inputs.resolve_neg()
+    if inputs.layout is not torch.strided:
+        raise InputError("the inputs are no dense tensor of PyTorch's; give its .to_dense(), or SciPy's matrix")
+    return inputs.float() if inputs.dtype == torch.bfloat16 else inputs.resolve_neg()
 
 
 def as_matrix(network: Network, array: Any) -> Any:

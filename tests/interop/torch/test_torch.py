@@ -172,6 +172,7 @@ READ: dict[str, Callable[[], Any]] = {
     "subclass": lambda: NUMBERS.as_subclass(type("Named", (torch.Tensor,), {})),
     "truths": lambda: NUMBERS > 0,
     "half": lambda: NUMBERS.half(),
+    "bfloat16": lambda: NUMBERS.bfloat16(),
 }
 
 
@@ -202,7 +203,6 @@ UNREADABLE: dict[str, Callable[[], Any]] = {
     "opaque": lambda: NUMBERS.to_mkldnn(),
     "masked": lambda: torch.masked.masked_tensor(NUMBERS, NUMBERS > 0),
     "nested": lambda: torch.nested.nested_tensor([NUMBERS[0], NUMBERS[1]]),
-    "bfloat16": lambda: NUMBERS.bfloat16(),
     "coo": lambda: NUMBERS.to_sparse(),
     "csr": lambda: NUMBERS.to_sparse_csr(),
 }
