@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling, TableEncoding
-from sparsenn.layers import ForeignGraph
+from sparsenn.layers import ForeignGraph, ForeignLayer
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
 from sparsenn.printable import kind_of, one_line
@@ -134,6 +134,11 @@ def column_names(network: Network) -> tuple[str, ...] | None:
     if network.named_inputs is None:
         return None if network.input_layout is None else network.input_layout.names
     return tuple(network.named_inputs) if len(network.named_inputs) == network.inputs else None
+
+
+def fills_gaps(network: Network) -> bool:
+    """Return whether a network takes NaN for missing numbers, which a layer of ONNX Runtime replaces."""
+    return any(isinstance(layer, ForeignLayer) and "Imputer" in layer.operators for layer in network)
 
 
 def with_onnx_graph(network: Network, graph: ForeignGraph | None) -> Network:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pyarrow as pa
 import pytest
+from onnx_graphs import chain
+from onnx_graphs import model as graph_of
 from pyarrow import csv, parquet
 
 from sparsenn.distributed.devices import Sessions
@@ -18,6 +21,7 @@ from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, NumericError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import Column, InputLayout, Scaling, TableEncoding
 from sparsenn.io import write_model
+from sparsenn.io.importers.onnx.files import from_onnx
 from sparsenn.layers import Linear
 from sparsenn.layers.activation import ReLU
 from sparsenn.model import Model
@@ -255,3 +259,22 @@ def test_an_interrupt_leaves_nothing(model: Model, written: Written, tmp_path: P
     with pytest.raises(KeyboardInterrupt):
         predict(model, path, tmp_path / "out.csv", progress=interrupt)
     assert [each.name for each in tmp_path.iterdir()] == ["rows.csv"]
+
+
+@pytest.mark.parametrize("impute", [False, True])
+def test_missing_numbers_are_left_to_a_model_that_replaces_them(written: Written, impute: bool) -> None:
+    pytest.importorskip("onnxruntime", reason="replaces missing numbers")
+    values = {"imputed_value_floats": [5.0, -1.0, 0.25], "replaced_value_float": float("nan")}
+    imputer = onnx.helper.make_node("Imputer", ["x"], ["filled"], domain="ai.onnx.ml", **values)
+    graph = graph_of([imputer, *chain("MatMul w", "Tanh", x="filled")], ["n", 3], ml=True, w=WEIGHTS)
+    gaps = ROWS.copy()
+    gaps[::2, 0], gaps[1, 1:] = np.nan, np.nan
+    filled = np.where(np.isnan(gaps), np.float32([5, -1, 0.25]), gaps)
+    network = from_onnx(graph)
+    expected = np.tanh(filled @ WEIGHTS)
+    np.testing.assert_allclose(Session(network, device="cpu")(gaps), expected, rtol=1e-5, atol=1e-6)
+    table = written(**{name: [None if np.isnan(x) else x for x in column] for name, column in columns(gaps).items()})
+    done = predict(Model(network, classes=False), table, impute=impute)
+    found = np.column_stack([column.to_numpy() for column in done.table.columns])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert done.notes == (("missing numbers are left to the model, which replaces them itself",) if impute else ())

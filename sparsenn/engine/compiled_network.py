@@ -28,6 +28,7 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ForeignLayer, ImageLayer, Linear, Slice, SparseLinear
 from sparsenn.layers.per_position import connected_layer, positions_of
 from sparsenn.layers.softmax import SoftmaxLayer
+from sparsenn.model import fills_gaps
 from sparsenn.network import Network
 from sparsenn.runtime import choices
 from sparsenn.runtime.spans import span
@@ -185,6 +186,7 @@ class CompiledNetwork:
         """Find the device, the kernels and the equal outputs of a network; errors are those of `Session`."""
         check_network(network)
         options = resolve_precision(options, network.needs_float64)
+        options = replace(options, check_finite=options.check_finite and not fills_gaps(network))
         start = time.perf_counter()
         backend, kernels = choose_kernels(network, options)
         compiled = compile_seconds()

@@ -68,7 +68,7 @@ class TableEncoding:
         for column in self.columns:
             kinds = column.categories
             if kinds is None:
-                sound &= column.fill is None or (isinstance(column.fill, float) and bool(np.isfinite(column.fill)))
+                sound &= column.fill is None or (isinstance(column.fill, float) and not np.isinf(column.fill))
             else:
                 sound &= bool(kinds) and len(set(kinds)) == len(kinds) and column.fill in (None, *kinds)
         if not sound:

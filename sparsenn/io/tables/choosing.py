@@ -14,7 +14,7 @@ from sparsenn.formats import Column, Table, TableEncoding
 from sparsenn.formats.table import is_nameless, listed
 from sparsenn.io.tables.csv import TextTable
 from sparsenn.io.tables.parquet import ParquetTable
-from sparsenn.model import Model, column_names
+from sparsenn.model import Model, column_names, fills_gaps
 from sparsenn.network import Network
 
 
@@ -82,6 +82,8 @@ def choose_columns(
         _check_width(file, places, width, features is None)
         numbered = tuple(Column(str(number)) for number in range(width))
         features = features or TableEncoding(numbered, (), named=False)
+    if fills_gaps(model.network):
+        features = replace(features, columns=tuple(replace(column, fill=np.nan) for column in features.columns))
     return ChosenColumns(
         features, places, None if id_name is None else names.index(id_name), tuple(filter(None, notes))
     )
@@ -134,6 +136,10 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
 def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterable[Table]) -> ChosenColumns:
     """Have missing numbers replaced by the means of the training data, or else of the table."""
     columns = chosen.encoding.columns
+    if fills_gaps(model.network):
+        return replace(
+            chosen, notes=(*chosen.notes, "missing numbers are left to the model, which replaces them itself")
+        )
     is_open = [column.categories is None and column.fill is None for column in columns]
     if not any(is_open):
         return chosen
