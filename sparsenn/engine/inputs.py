@@ -71,7 +71,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    inputs = without_table(column_names(network), _unwrapped(network, _with_sign(inputs)))
+    inputs = without_table(column_names(network), _with_sign(_unwrapped(network, inputs)))
     device_rows = backend.device_rows(inputs)
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
@@ -283,7 +283,7 @@ def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
 
 
 def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    array = without_table(None, rows)
+    array = without_table(None, _with_sign(rows))
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
+from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
 from sparsenn.errors import OpenSizesError, UsageError
 from sparsenn.io.networks import NetworkSource, network_of, sample_shapes
+from sparsenn.runtime.progress import ProgressOption, silent
+from sparsenn.runtime.workers import renew_after_fork
 
 MOST_SIZES = 8  # whose sessions are cached, each with its weights
 
@@ -27,18 +33,39 @@ class SessionBySize(Session):
     """A session that computes in one for the sizes of each call's inputs; all else is that of the last call's."""
 
     def __init__(self, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
-        self._model, self._named_options, self._error = model, dict(options), error
+        self._model, self._named_options, self._error = _held(model), dict(options), error
         self._sessions: OrderedDict[tuple[tuple[str, Shape], ...], Session] = OrderedDict()
-        self._guard, self._is_ended = threading.Lock(), False
+        self._is_ended = False
+        self._after_fork()
+        renew_after_fork(self)
 
-    __call__, bind, plan, run, warm_up = map(_of_sizes, ("__call__", "bind", "plan", "run", "warm_up"))
+    __call__, bind, plan, run = map(_of_sizes, ("__call__", "bind", "plan", "run"))
+    _of = Session._of
+
+    def on(self, device: str, **options: Any) -> Session:
+        """Return a session of the same model on another device, with the sizes of its own calls."""
+        return Session(self._model, **{**self._named_options, "device": device, **options})
+
+    def warm_up(self, rows: Any, *, progress: ProgressOption = silent) -> Plan:
+        """Warm up for inputs, or for a number of rows with the sizes of the last call."""
+        return (self._last if isinstance(rows, int) else self.of_sizes(rows, {})).warm_up(rows, progress=progress)
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("_compiled", "_cache", "_lock", "_closed", "_unspent"):
             raise AttributeError(name)
+        return getattr(self._last, name)
+
+    @property
+    def _last(self) -> Session:
         if not self._sessions:
             raise UsageError(f"the first call fixes the sizes of the network; call it, or fix them here: {self._error}")
-        return getattr(next(reversed(self._sessions.values())), name)
+        return next(reversed(self._sessions.values()))
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() if self._sessions else str(self)
 
     def of_sizes(self, inputs: Any, named: Mapping[str, Any]) -> Session:
         """Return the session for the sizes of inputs, made if it is not cached."""
@@ -50,7 +77,7 @@ class SessionBySize(Session):
             if key not in self._sessions:
                 made = Session(network_of(self._model, shapes), **self._named_options)
                 if len(self._sessions) >= MOST_SIZES:
-                    self._sessions.popitem(last=False)[1].close()
+                    self._sessions.popitem(last=False)  # whose memory is freed once no other thread calls it
                 self._sessions[key] = made
             self._sessions.move_to_end(key)
             return self._sessions[key]
@@ -78,6 +105,11 @@ def fix_in_calls(session: Session, model: NetworkSource, options: Mapping[str, A
     """Make a session without a network one of open sizes."""
     session.__class__ = SessionBySize
     cast(Any, SessionBySize).__init__(session, model, options, error)
+
+
+def _held(model: NetworkSource) -> NetworkSource:
+    """Return a model that later changes of a path's folder, or of an object, do not change."""
+    return Path(model).resolve() if isinstance(model, str | os.PathLike) else copy.deepcopy(model)
 
 
 def _opened(model: NetworkSource, options: Mapping[str, Any]) -> Session:

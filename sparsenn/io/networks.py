@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.errors import UsageError
+from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.layers import Linear, Slice, SparseLinear
 from sparsenn.model import Model, with_onnx_graph
@@ -85,7 +85,10 @@ def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: An
     for name, known in sizes.items():
         if known is not None and known.count(None) < 2:
             continue
-        shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
+        try:
+            shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
+        except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths, or PyTorch's nested tensors
+            raise InputError(f"the input {name!r} has no shape ({error}); give an array") from error
         if known is None or len(shape) == len(known):
             rows = 0 if known is None or known[0] in (None, 1) else known.index(None)
             shape = shape[:rows] + shape[rows + 1 :]

@@ -241,7 +241,8 @@ def test_a_graph_of_one_row_takes_one_at_a_time(rng, speeds, count):
 
 def test_outputs_that_are_inputs(rng, speeds):
     weights = rng.standard_normal((6, 5), dtype=np.float32)
-    proto = graph_of([node("MatMul", "x", "w")], ["n", 6], outputs=("y", "x"), w=weights)
+    nodes = [node("MatMul", "x", "w"), node("Relu", "y", to="x/output")]
+    proto = graph_of(nodes, ["n", 6], outputs=("y", "x", "x/output"), w=weights)
     speeds("onnxruntime")
     session = Session(proto, device="cpu")
     for count in (1, 3, 1, 3, 3):

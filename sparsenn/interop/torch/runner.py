@@ -164,7 +164,7 @@ class LayerRunner:
         if settled is None:
             return None
         parameters, weight, bias = module._parameters, settled.weight, settled.bias
-        if parameters.get("weight") is not weight or parameters.get("bias") is not bias:
+        if parameters.get("weight") is not weight or parameters.get("bias", weight) is not bias:
             return None
         if settled.is_slower and weight._version == settled.weight_version[-1] and not _is_captured(settled.device):
             return linear(rows, weight, bias)  # which checks all else

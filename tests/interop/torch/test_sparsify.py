@@ -648,6 +648,19 @@ def test_pytorch_computes_what_sessions_take_longer_for(
             assert len(asked) == times
 
 
+def test_a_call_left_to_pytorch_takes_a_bias_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SLOWER, lambda session, pytorch, queued: True)
+    model, rows = nn.Sequential(nn.Linear(8, 4, bias=False)).eval(), torch.randn(5, 8)
+    model[0].weight.data[:, ::2] = 0
+    layer: Any = sparsify(model)[0]
+    with torch.inference_mode():
+        for _ in range(3):
+            layer(rows)
+        del layer.bias
+        layer.register_buffer("bias", torch.ones(4))
+        close(layer(rows), nn.functional.linear(rows, layer.weight, layer.bias))
+
+
 def test_times_of_two_calls() -> None:
     short, long = (partial(torch.zeros, size) for size in (1, 1 << 22))
     for queued in (1, 4):

@@ -6,6 +6,7 @@ import copy
 import importlib
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,9 @@ def test_sessions_read_tensors(make: Callable[[], Any]) -> None:
     network = identity(tensor.shape[1])
     for found in (Session(network, device="cpu")(tensor), sparsenn.torch.wrap(network)(tensor)):
         assert found.tolist() == tensor.float().tolist()
+    named = replace(network, named_inputs={"a": (tensor.shape[1],)}, named_outputs={"b": (tensor.shape[1],)})
+    for inputs in ([tensor], {"a": tensor}):
+        assert Session(named, device="cpu")(inputs)["b"].tolist() == tensor.float().tolist()
 
 
 def fake() -> Any:

@@ -86,10 +86,18 @@ def _inlined(model: Any) -> Any:
     for function in found.functions:
         for opset in function.opset_import:
             version = versions.get(opset.domain, opset.version)
-            nodes = [node for node in function.node if node.domain == opset.domain]
+            nodes = [node for node in _with_subgraphs(function.node) if node.domain == opset.domain]
             if all(_since(node, opset.version) == _since(node, version) for node in nodes):
                 opset.version = version  # the inliner takes functions of the model's own opsets
     return onnx.inliner.inline_local_functions(found)
+
+
+def _with_subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _with_subgraphs(graph.node)
 
 
 def _since(node: Any, version: int) -> int:

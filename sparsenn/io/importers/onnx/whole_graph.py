@@ -20,6 +20,9 @@ from sparsenn.network import Network
 MAX_BYTES = 1 << 30
 """Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
 
+_OUTPUT = "/output of sparsenn"
+"""Behind the name of an input that is an output."""
+
 
 def whole_graph(
     model: Any, tensors: Tensors, network: Network, inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]
@@ -54,8 +57,8 @@ def whole_graph(
     for value in graph.output:
         signal = outputs[value.name]
         if value.name in inputs:  # which ONNX Runtime does not write where outputs are bound
-            graph.node.append(onnx.helper.make_node("Identity", [value.name], [f"{value.name}/output"]))
-            value.name += "/output"
+            graph.node.append(onnx.helper.make_node("Identity", [value.name], [value.name + _OUTPUT]))
+            value.name += _OUTPUT
         _as_rows(graph, value, signal, entering=False)
         given[value.name] = signal.shape
     is_one_row = rows == {1} or are_whole == {True}

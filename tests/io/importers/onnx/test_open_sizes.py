@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,34 @@ def test_sessions_of_the_last_sizes_are_cached() -> None:
     made = [session.of_sizes(np.zeros((1, 3, 4, width)), {}) for width in range(1, MOST_SIZES + 2)]
     assert session.of_sizes(np.zeros((7, 3, 4, MOST_SIZES + 1)), {}) is made[-1]
     assert session.of_sizes(np.zeros((1, 3, 4, 1)), {}) is not made[0]
-    with pytest.raises(UsageError, match="closed"):
-        made[0](np.zeros((1, 3, 4, 1)))
+    assert made[0](np.zeros((1, 3, 4, 1))).shape == (1, 2)  # as it is for a thread that is calling it
+
+
+def test_what_else_a_session_of_open_sizes_does() -> None:
+    proto, rows = images(), normal(4, 3, 6, 5)
+    session = Session(proto, device="cpu")
+    assert "open sizes of x" in session._repr_html_()
+    proto.graph.initializer[0].raw_data = bytes(len(proto.graph.initializer[0].raw_data))
+    outputs = session(rows)
+    assert outputs.any()  # of the model as it was
+    assert session.warm_up(5).inputs == 5
+    assert session.warm_up(rows=normal(2, 3, 8, 8)).network.image == (3, 8, 8)
+    moved = session.on("reference")
+    np.testing.assert_allclose(moved(rows), outputs, rtol=1e-4, atol=1e-5)
+    assert type(Session.of_plan(session.plan(rows))) is type(type(session).of_plan(session.plan(rows))) is Session
+    for ragged in ([[1, 2], [3]], (rows, np.arange(4))):
+        with pytest.raises(InputError, match="'x' has no shape"):
+            session(ragged)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_makes_sessions_of_its_own() -> None:
+    session: Any = Session(images(), device="cpu")
+    session._guard.acquire()  # as a thread does that makes a session of another size
+    child = os.fork()
+    if not child:
+        os._exit(0 if session._guard.acquire(blocking=False) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_files_are_read_with_a_shape(tmp_path: Path) -> None:
