@@ -181,7 +181,9 @@ def predict(
                     write_document(report, model_page(path.name, rows.name, result))
             count = result.plan.inputs
     if output is not None:
-        screen.print(printable(f"wrote {output} ({count:,} rows)"), soft_wrap=True)
+        from sparsenn.report.quantities import rows_text
+
+        screen.print(printable(f"wrote {output} ({rows_text(count)})"), soft_wrap=True)
 
 
 def check_model(path: str, remedy: str) -> None:

@@ -15,7 +15,7 @@ from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable, numbers, unbroken
-from sparsenn.report.quantities import UNCOUNTED, count, duration, milliseconds
+from sparsenn.report.quantities import UNCOUNTED, count, duration, milliseconds, rows_text
 from sparsenn.report.summary import parts_of
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.training import evaluation_text
@@ -28,7 +28,7 @@ def model_summary(model: str, data: str, run: Any) -> Table:
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
     facts = [
-        *_given(model, network, "sample", f"{data}, {count(rows)} rows{enlarged}"),
+        *_given(model, network, "sample", f"{data}, {rows_text(rows)}{enlarged}"),
         *([] if run.model.scaling is None else [("scaling", str(run.model.scaling))]),
         ("plan", str(run.plan)),
         *(("note", note) for note in run.notes),
@@ -90,7 +90,7 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
 def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
     """Return a table's predictions in words, as a table of two columns."""
     facts = [
-        *_given(model, network, "row", f"{data}, {count(rows)} rows"),
+        *_given(model, network, "row", f"{data}, {rows_text(rows)}"),
         *(("note", note) for note in notes),
         ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
     ]
@@ -109,7 +109,7 @@ def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -
 def stream_summary(model: str, data: str, result: Result) -> Table:
     """Return a model's run over the rows of a file that was read in chunks, as a table of two columns."""
     facts = [
-        *_given(model, result.plan.network, "row", f"{data}, {count(result.inputs)} rows"),
+        *_given(model, result.plan.network, "row", f"{data}, {rows_text(result.inputs)}"),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
         ("time", parts_of(result.seconds)),
@@ -144,7 +144,7 @@ def _classes(run: Any) -> str:
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
     names = run.model.class_names
-    classes = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
+    classes = ", ".join(f"{names[number] if names else number}: {rows_text(int(counts[number]))}" for number in most)
     more = "" if np.count_nonzero(counts) <= _CLASSES else ", …"
     return f"{classes}{more}" + ("" if names else " (classes count from 0)")
 

@@ -16,6 +16,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def rows_text(number: int) -> str:
+    """Return a number of rows in words."""
+    return "1 row" if number == 1 else f"{number:,} rows"
+
+
 def duration(seconds: float) -> str:
     """Return a time with three significant digits, in s, ms or µs."""
     return _scaled(seconds, _DURATIONS)

@@ -15,7 +15,7 @@ from sparsenn.model import Model
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable, numbers
 from sparsenn.report.plots import new_figure, save_figure
-from sparsenn.report.quantities import count, duration, percentage
+from sparsenn.report.quantities import count, duration, percentage, rows_text
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
 _NAMES = 12  # columns and classes that are named
@@ -87,7 +87,7 @@ def _first(names: Sequence[str]) -> str:
 def evaluation_text(evaluation: Evaluation) -> str:
     """Return an evaluation in one line: loss, accuracy of classes, rows."""
     accuracy = "" if evaluation.accuracy is None else f", accuracy {100 * evaluation.accuracy:.2f} %"
-    return f"{evaluation.loss} {evaluation.value:.6g}{accuracy}, over {count(evaluation.rows)} rows"
+    return f"{evaluation.loss} {evaluation.value:.6g}{accuracy}, over {rows_text(evaluation.rows)}"
 
 
 def loss_table(result: TrainingResult) -> Table:

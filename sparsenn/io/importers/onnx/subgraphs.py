@@ -114,6 +114,8 @@ class Subgraphs:
             entry for entry, domain in zip(self._model.opset_import, imports, strict=True) if domain in domains
         )
         made.opset_import.extend(used_opsets)
+        if any(function.domain in domains for function in self._model.functions):  # that are not inlined
+            made.functions.extend(self._model.functions)
         graph = made.graph
         graph.name = "subgraph"
         names = {}
