@@ -129,7 +129,7 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     return Model(network, None, classes, provenance)
 
 
-def column_names(network: Network) -> tuple[str, ...] | None:
+def feature_names(network: Network) -> tuple[str, ...] | None:
     """Return the names of the columns of a network's rows: of its features, or inputs of one number each; else None."""
     if network.named_inputs is None:
         return None if network.input_layout is None else network.input_layout.names

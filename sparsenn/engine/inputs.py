@@ -14,10 +14,11 @@ from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
+from sparsenn.formats.named_shapes import check_names
 from sparsenn.formats.tables import without_table
 from sparsenn.graph import integer_columns
 from sparsenn.layers.elementwise import FLOAT32_MAX
-from sparsenn.model import column_names
+from sparsenn.model import feature_names
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
@@ -71,7 +72,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    inputs = without_table(column_names(network), _with_sign(_unwrapped(network, inputs)))
+    inputs = without_table(feature_names(network), _with_sign(_unwrapped(network, inputs)))
     device_rows = backend.device_rows(inputs)
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
@@ -251,10 +252,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
     arrays = named or inputs or {}
     if shapes is None:
         raise UsageError(f"the inputs have no names, such as {', '.join(map(repr, arrays))}; call session(rows)")
-    differences = {"missing": shapes.keys() - arrays.keys(), "unknown": arrays.keys() - shapes.keys()}
-    faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
-    if faults:
-        raise UsageError(f"{'; '.join(faults)}; the network takes {', '.join(map(repr, shapes))}")
+    check_names(arrays, shapes)
     matrices = [_named_matrix(network, name, shape, arrays[name]) for name, shape in shapes.items()]
     counts = [int(matrix.shape[0]) for matrix in matrices]
     if len(set(counts)) > 1:

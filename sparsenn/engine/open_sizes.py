@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
 from sparsenn.errors import OpenSizesError, UsageError
@@ -23,8 +24,8 @@ Shape = tuple[int, ...]
 
 
 def _of_sizes(name: str) -> Callable[..., Any]:
-    def method(self: SessionBySize, inputs: Any = None, *arguments: Any, **named: Any) -> Any:
-        return getattr(self.of_sizes(inputs, named), name)(inputs, *arguments, **named)
+    def method(self: SessionBySize, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.of_sizes(inputs), name)(inputs, *arguments, **options)
 
     return method
 
@@ -39,8 +40,12 @@ class SessionBySize(Session):
         self._after_fork()
         renew_after_fork(self)
 
-    __call__, bind, plan, run = map(_of_sizes, ("__call__", "bind", "plan", "run"))
+    bind, plan, run = map(_of_sizes, ("bind", "plan", "run"))
     _of = Session._of
+
+    def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:
+        """Return the outputs, as `Session` does."""
+        return self.of_sizes(named if inputs is None else inputs)(inputs, form=form, **named)
 
     def on(self, device: str, **options: Any) -> Session:
         """Return a session of the same model on another device, with the sizes of its own calls."""
@@ -48,7 +53,7 @@ class SessionBySize(Session):
 
     def warm_up(self, rows: Any, *, progress: ProgressOption = silent) -> Plan:
         """Warm up for inputs, or for a number of rows with the sizes of the last call."""
-        return (self._last if isinstance(rows, int) else self.of_sizes(rows, {})).warm_up(rows, progress=progress)
+        return (self._last if isinstance(rows, int) else self.of_sizes(rows)).warm_up(rows, progress=progress)
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("_compiled", "_cache", "_lock", "_closed", "_unspent"):
@@ -67,11 +72,11 @@ class SessionBySize(Session):
     def _repr_html_(self) -> str:
         return super()._repr_html_() if self._sessions else str(self)
 
-    def of_sizes(self, inputs: Any, named: Mapping[str, Any]) -> Session:
+    def of_sizes(self, inputs: Inputs) -> Session:
         """Return the session for the sizes of inputs, made if it is not cached."""
         if self._is_ended:
             raise UsageError("the session is closed")
-        shapes = sample_shapes(self._error.sizes, named if inputs is None else inputs)
+        shapes = sample_shapes(self._error.sizes, inputs)
         key = tuple(sorted(shapes.items()))
         with self._guard:
             if key not in self._sessions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from operator import index
 from typing import Any, TypeAlias
@@ -33,6 +33,14 @@ def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
 def _is_name(name: Any) -> bool:
     """Return whether a name is a text that UTF-8 can hold: half of a surrogate pair is none."""
     return isinstance(name, str) and name != "" and not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def check_names(arrays: Collection[str], known: Collection[str]) -> None:
+    """Refuse names of inputs that are not those of the network's."""
+    differences = {"missing": set(known).difference(arrays), "unknown": set(arrays).difference(known)}
+    faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
+    if faults:
+        raise UsageError(f"{'; '.join(faults)}; the network takes {', '.join(map(repr, known))}")
 
 
 def total_width(shapes: NamedShapes) -> int:

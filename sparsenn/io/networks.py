@@ -12,6 +12,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import InputLayout
+from sparsenn.formats.named_shapes import check_names
 from sparsenn.layers import Linear, Slice, SparseLinear
 from sparsenn.model import Model, with_onnx_graph
 from sparsenn.network import Network, Node
@@ -77,10 +78,7 @@ def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: An
         is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
         arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
         inputs = dict(zip(sizes, arrays, strict=False))
-    if missing := [name for name in sizes if name not in inputs]:
-        raise UsageError(
-            f"missing are {', '.join(map(repr, missing))}; the network takes {', '.join(map(repr, sizes))}"
-        )
+    check_names(inputs, sizes)
     shapes = {}
     for name, known in sizes.items():
         if known is not None and known.count(None) < 2:

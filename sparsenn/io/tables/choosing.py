@@ -14,7 +14,7 @@ from sparsenn.formats import Column, Table, TableEncoding
 from sparsenn.formats.table import is_nameless, listed
 from sparsenn.io.tables.csv import TextTable
 from sparsenn.io.tables.parquet import ParquetTable
-from sparsenn.model import Model, column_names, fills_gaps
+from sparsenn.model import Model, feature_names, fills_gaps
 from sparsenn.network import Network
 
 
@@ -47,7 +47,7 @@ def features_of(model: Model) -> TableEncoding | None:
 
 def columns_of(network: Network) -> TableEncoding | None:
     """Return the columns that a network names; None where it names none."""
-    names = column_names(network)
+    names = feature_names(network)
     return None if names is None else TableEncoding(tuple(map(Column, names)), (), named=True)
 
 

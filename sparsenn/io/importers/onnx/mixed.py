@@ -96,7 +96,7 @@ def _with_subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            for graph in (attribute.g, *attribute.graphs):
                 yield from _with_subgraphs(graph.node)
 
 

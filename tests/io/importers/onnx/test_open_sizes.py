@@ -130,9 +130,9 @@ def test_calls_fix_the_sizes_of_several_inputs() -> None:
 
 def test_sessions_of_the_last_sizes_are_cached() -> None:
     session: Any = Session(images(), device="cpu")
-    made = [session.of_sizes(np.zeros((1, 3, 4, width)), {}) for width in range(1, MOST_SIZES + 2)]
-    assert session.of_sizes(np.zeros((7, 3, 4, MOST_SIZES + 1)), {}) is made[-1]
-    assert session.of_sizes(np.zeros((1, 3, 4, 1)), {}) is not made[0]
+    made = [session.of_sizes(np.zeros((1, 3, 4, width))) for width in range(1, MOST_SIZES + 2)]
+    assert session.of_sizes(np.zeros((7, 3, 4, MOST_SIZES + 1))) is made[-1]
+    assert session.of_sizes(np.zeros((1, 3, 4, 1))) is not made[0]
     assert made[0](np.zeros((1, 3, 4, 1))).shape == (1, 2)  # as it is for a thread that is calling it
 
 
