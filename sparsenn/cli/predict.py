@@ -219,12 +219,14 @@ def _read(
 def _model_for(path: Path, rows: Path, classes: bool | None, scaling: Scaling | None = None) -> Model:
     from sparsenn.errors import OpenSizesError
     from sparsenn.io import read_model
+    from sparsenn.io.networks import read_with_sizes
 
     with span(f"read {path.name}", "read"):
         try:
             model = read_model(path)
         except OpenSizesError as error:
-            model = read_model(path, shape=_sizes_in(rows, error))
+            arrays = _arrays_in(rows, error)
+            model, _ = read_with_sizes(lambda shape: read_model(path, shape=shape), error.sizes, arrays)
     if scaling is not None:
         if model.scaling is not None:
             raise UsageError(
@@ -237,17 +239,15 @@ def _model_for(path: Path, rows: Path, classes: bool | None, scaling: Scaling | 
     return replace(model, classes=classes, class_names=model.class_names if classes else None)
 
 
-def _sizes_in(rows: Path, error: OpenSizesError) -> dict[str, tuple[int, ...]]:
-    """Return the sizes that the arrays of a file fix; the error is raised again for files without arrays."""
+def _arrays_in(rows: Path, error: OpenSizesError) -> Any:
+    """Return the arrays of a file, which fix sizes; the error is raised again for files without arrays."""
     from sparsenn.io.arrays.npy import read_npy, read_npz
-    from sparsenn.io.networks import sample_shapes
 
     suffix = rows.suffix.lower()
     if suffix not in (".npy", ".npz"):
         raise error
     arrays = read_npz(rows, (*error.sizes, "inputs")) if suffix == ".npz" else {"inputs": read_npy(rows)}
-    named = arrays if error.sizes.keys() <= arrays.keys() else next(iter(arrays.values()), None)
-    return sample_shapes(error.sizes, named)
+    return arrays if error.sizes.keys() <= arrays.keys() else next(iter(arrays.values()), None)
 
 
 def _data_for(model: Model, rows: Path, targets: int | None, scale_bytes: bool) -> TrainingData | InputRows:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
 from sparsenn.errors import OpenSizesError, UsageError
-from sparsenn.io.networks import NetworkSource, network_of, sample_shapes
+from sparsenn.io.networks import NetworkSource, network_of, read_with_sizes, sample_shapes
+from sparsenn.network import Network
 from sparsenn.runtime.progress import ProgressOption, silent
 from sparsenn.runtime.workers import renew_after_fork
 
 MOST_SIZES = 8  # whose sessions are cached, each with its weights
 
-Shape = tuple[int, ...]
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def _of_sizes(name: str) -> Callable[..., Any]:
@@ -35,8 +37,8 @@ class SessionBySize(Session):
 
     def __init__(self, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
         self._model, self._named_options, self._error = _held(model), dict(options), error
-        self._sessions: OrderedDict[tuple[tuple[str, Shape], ...], Session] = OrderedDict()
-        self._is_ended = False
+        self._sessions: OrderedDict[Shapes, Session] = OrderedDict()
+        self._is_one_sample = self._is_ended = False
         self._after_fork()
         renew_after_fork(self)
 
@@ -76,16 +78,28 @@ class SessionBySize(Session):
         """Return the session for the sizes of inputs, made if it is not cached."""
         if self._is_ended:
             raise UsageError("the session is closed")
-        shapes = sample_shapes(self._error.sizes, inputs)
-        key = tuple(sorted(shapes.items()))
         with self._guard:
+            key = self._shapes(inputs)
             if key not in self._sessions:
-                made = Session(network_of(self._model, shapes), **self._named_options)
+                network = self._network_for(inputs, key)
+                key = self._shapes(inputs)
+                made = Session(network, **self._named_options)
                 if len(self._sessions) >= MOST_SIZES:
                     self._sessions.popitem(last=False)  # whose memory is freed once no other thread calls it
                 self._sessions[key] = made
             self._sessions.move_to_end(key)
             return self._sessions[key]
+
+    def _shapes(self, inputs: Inputs) -> Shapes:
+        return tuple(sorted(sample_shapes(self._error.sizes, inputs, self._is_one_sample).items()))
+
+    def _network_for(self, inputs: Inputs, shapes: Shapes) -> Network:
+        """Return the network for sizes, and learn whether all inputs of a call are one sample."""
+        if self._is_one_sample:
+            return network_of(self._model, dict(shapes))
+        read = partial(network_of, self._model)
+        network, self._is_one_sample = read_with_sizes(read, self._error.sizes, inputs)
+        return network
 
     def close(self) -> None:
         """Close the sessions of all sizes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, chain
@@ -89,15 +89,9 @@ class Timer:
         """Return seconds of a clock that stands still during compiling and loading."""
         return time.perf_counter() - compile_seconds() - load_seconds()
 
-    @contextmanager
-    def section(self, name: str, title: str) -> Iterator[None]:
-        """Count the block as `plan`, `prepare` or `transfer`, a span with a title; sections do not nest."""
-        with span(title, name):
-            begun = self.now()
-            try:
-                yield
-            finally:
-                self._sections[name] += self.now() - begun
+    def add(self, name: str, seconds: float) -> None:
+        """Count seconds as `plan`, `prepare` or `transfer`."""
+        self._sections[name] += seconds
 
     def seconds(self) -> Seconds:
         """Return where the time went until now: time in no section was compute; loading kernels is to prepare."""
@@ -118,8 +112,25 @@ def now(timer: Timer | None) -> float:
 
 
 def section(timer: Timer | None, name: str, title: str) -> AbstractContextManager[object]:
-    """Count the block as a section of a timer, if there is one; it is a span in any case."""
-    return span(title, name) if timer is None else timer.section(name, title)
+    """Count the block as `plan`, `prepare` or `transfer` of a timer, if there is one; it is a span in any case."""
+    return span(title, name) if timer is None else _Section(timer, name, span(title, name))
+
+
+class _Section:
+    """A section of a timer; sections do not nest. A generator would cost twice its time in each call."""
+
+    __slots__ = ("_begun", "_name", "_span", "_timer")
+
+    def __init__(self, timer: Timer, name: str, around: AbstractContextManager[object]) -> None:
+        self._timer, self._name, self._span = timer, name, around
+
+    def __enter__(self) -> None:
+        self._span.__enter__()
+        self._begun = self._timer.now()
+
+    def __exit__(self, *error: Any) -> None:
+        self._timer.add(self._name, self._timer.now() - self._begun)
+        self._span.__exit__(*error)
 
 
 @dataclass(frozen=True)

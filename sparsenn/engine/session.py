@@ -20,7 +20,7 @@ from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, pac
 from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result, Seconds, Timer
+from sparsenn.engine.result import Result, Seconds, Timer, section
 from sparsenn.errors import OpenSizesError, UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
@@ -395,7 +395,7 @@ class Session(Viewed):
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
-            with timer.section("plan", "plan"):
+            with section(timer, "plan", "plan"):
                 plan = self._cache.plan_of(rows)
             return rows, plan, timer.seconds()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
 """The models that `network_of` reads."""
+
+OpenSizes: TypeAlias = Mapping[str, tuple[int | None, ...] | None]
+"""Those of an `OpenSizesError`."""
+
+T = TypeVar("T")
 
 _READERS = {
     "keras": ("sparsenn.io.importers.keras.model", "from_keras"),
@@ -69,10 +75,10 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
     return network
 
 
-def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: Any) -> dict[str, tuple[int, ...]]:
+def sample_shapes(sizes: OpenSizes, inputs: Any, is_sample: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the shapes of one sample, as `from_onnx` takes them, of those inputs whose sizes are open.
 
-    sizes : as of `OpenSizesError`.
+    is_sample : whether all that is here is one sample; else an axis is that of samples.
     """
     if not isinstance(inputs, dict):
         is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
@@ -81,17 +87,36 @@ def sample_shapes(sizes: Mapping[str, tuple[int | None, ...] | None], inputs: An
     check_names(inputs, sizes)
     shapes = {}
     for name, known in sizes.items():
-        if known is not None and known.count(None) < 2:
+        if known is not None and known.count(None) < 2 - is_sample:
             continue
         try:
             shape = tuple(getattr(inputs[name], "shape", ())) or np.shape(inputs[name])
         except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths, or PyTorch's nested tensors
             raise InputError(f"the input {name!r} has no shape ({error}); give an array") from error
-        if known is None or len(shape) == len(known):
+        if not is_sample and (known is None or len(shape) == len(known)):
             rows = 0 if known is None or known[0] in (None, 1) else known.index(None)
             shape = shape[:rows] + shape[rows + 1 :]
         shapes[name] = tuple(map(int, shape))
     return shapes
+
+
+def read_with_sizes(
+    read: Callable[[dict[str, tuple[int, ...]] | None], T],
+    sizes: Mapping[str, tuple[int | None, ...] | None],
+    inputs: Any,
+) -> tuple[T, bool]:
+    """Read a model with the open sizes that inputs fix; return also whether they are one sample, all together.
+
+    They are where rows do not go through the model one by one. Errors are those of `read`, and of `sample_shapes`.
+
+    read : called with shapes as `from_onnx` takes them, or None.
+    """
+    try:
+        return read(sample_shapes(sizes, inputs) or None), False
+    except InputError as error:
+        with suppress(InputError):
+            return read(sample_shapes(sizes, inputs, is_sample=True)), True
+        raise error from error.__cause__
 
 
 def _of_model(model: Model) -> Network:

@@ -67,9 +67,9 @@ def arriving(array: Any) -> Callable[[], Array]:
         return lambda: np.zeros(array.shape, array.dtype)
     cuda = cupy().cuda
     stream, copied = cuda.get_current_stream(), cuda.Event(disable_timing=True)
-    target = pinned_array(array.shape, array.dtype)
-    places = target.ctypes.data, array.data.ptr
-    cuda.runtime.memcpyAsync(*places, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr)
+    pinned = cuda.alloc_pinned_memory(array.nbytes)
+    target: Array = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
+    cuda.runtime.memcpyAsync(pinned.ptr, array.data.ptr, array.nbytes, cuda.runtime.memcpyDeviceToHost, stream.ptr)
     copied.record(stream)
 
     def arrived() -> Array:

@@ -82,7 +82,8 @@ def _has_axes(value: Any) -> bool:
     return bool(value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"))
 
 
-def _open_sizes(message: str, inputs: Sequence[Any]) -> OpenSizesError:
+def open_sizes(message: str, inputs: Sequence[Any]) -> OpenSizesError:
+    """Return the error that says with a message that sizes of inputs are open."""
     return OpenSizesError(message, {each.name: tuple(_sizes(each)) if _has_axes(each) else None for each in inputs})
 
 
@@ -130,7 +131,7 @@ def _choices(value: Any, inputs: Sequence[Any], sparse_below: float) -> list[Sig
     if not value.type.HasField("tensor_type") or not (floating or whole):
         raise InputError(f"its input {name!r} is not a tensor of numbers")
     if not _has_axes(value):
-        raise _open_sizes(
+        raise open_sizes(
             f"the shape of its input {name!r} is not known; give that of one sample: "
             f"from_onnx(path, shape={{{name!r}: …}}), or --shape",
             inputs,
@@ -139,7 +140,7 @@ def _choices(value: Any, inputs: Sequence[Any], sparse_below: float) -> list[Sig
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
         sample = _shown(value, without=open_axes[0])
-        raise _open_sizes(
+        raise open_sizes(
             f"its input {name!r} of shape {_shown(value)} has open sizes at axes {open_axes}; only that of rows may "
             f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or --shape",
             inputs,

@@ -17,7 +17,7 @@ from sparsenn.io.importers.affine import PositionProduct, Scaling
 from sparsenn.io.importers.nodes import Node
 from sparsenn.io.importers.onnx.call import Classes, Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
-from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals
+from sparsenn.io.importers.onnx.graph_inputs import differ_in_rows, input_signals, open_sizes
 from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, RunError, probed, quantises
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_constant_outputs, without_dead_nodes
@@ -69,7 +69,10 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     if found is not None:
         return found
     if foreign:
-        raise InputError(f"{first}; nor does ONNX Runtime compute each row by itself{_whole(choices[0])}") from first
+        message = f"{first}; nor does ONNX Runtime compute each row by itself"
+        if whole := _whole(choices[0]):
+            raise open_sizes(f"{message}. {whole}", [value for value in model.graph.input if value.name in choices[0]])
+        raise InputError(message) from first
     rows = next(iter(choices[0].values())).rows
     if not others or str(first) == str(others[0]) or rows == 1:
         raise first
@@ -113,7 +116,7 @@ def _with_few_weights(signals: Mapping[str, Signal]) -> dict[str, Signal]:
 
 
 def _whole(signals: Mapping[str, Signal]) -> str:
-    """Return how to have inputs with an open axis computed as one row, in words."""
+    """Return how to have inputs with an open axis computed as one row, in words; nothing where no axis is open."""
     if not any(signal.axis is not None and signal.rows is None for signal in signals.values()):
         return ""
     shapes = {}
@@ -125,7 +128,7 @@ def _whole(signals: Mapping[str, Signal]) -> str:
     shown = ", ".join(f"{name!r}: {sizes}" for name, sizes in shapes.items())
     text = next(iter(shapes.values())) if len(shapes) == 1 else f"{{{shown}}}"
     fix = f"from_onnx(path, shape={text}), or --shape"
-    return f". With all sizes fixed, by numbers, it may compute the input as a whole: {fix}"
+    return f"With all sizes fixed, by numbers, it may compute the input as a whole: {fix}"
 
 
 def _mixed(

@@ -615,3 +615,19 @@ def test_a_constant_that_several_nodes_read_connects_none() -> None:
     normal, first = ("LpNormalization", {"axis": -1}), ("Gather zero", {"axis": 1})
     nodes = [node("Constant", to="zero", value_int=0), *chain(normal, first, normal, first, "Flatten", "MatMul w")]
     assert len(foreign_of(from_onnx(graph(nodes, ["n", 3, 6, 5], w=weights(5, 4, density=0.2))))) == 1
+
+
+@pytest.mark.parametrize("axes", [["t", "n", 6], ["t", 3, 6]])
+def test_rows_that_a_graph_mixes_are_one_sample_of_the_sizes_that_a_call_has(axes: list[Any]) -> None:
+    nodes = chain(("LSTM inner hidden", {"hidden_size": 8}), "Squeeze axis", "MatMul w")
+    nodes[0].output[:] = [nodes[0].output[0]]
+    constants = {"inner": weights(1, 32, 6), "hidden": weights(1, 32, 8), "w": weights(8, 3, density=0.2)}
+    proto = graph(nodes, axes, axis=ints(1), **constants)
+    session = Session(proto, device="cpu")
+    for steps in (5, 7, 5):
+        inputs = {"x": normal(steps, 3, 6)}
+        want = expected(proto, inputs)
+        assert close(session(inputs["x"]), want.reshape(1, -1))
+        assert session.network.input_layout.shape == (steps, 3, 6)
+    with pytest.raises(InputError, match="each row by itself|'x'"):
+        session(normal(5, 3, 4))
