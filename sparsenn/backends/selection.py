@@ -10,14 +10,12 @@ from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
 from sparsenn.backends.cuda.double import DEVICE, DoubleCUDABackend
-from sparsenn.backends.cuda.runtime import loader
 from sparsenn.backends.cuda.runtime.availability import count_devices
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, Kernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.backends.registry import kernels, permitted_kernels
 from sparsenn.errors import DeviceError, UsageError, unknown_name
-from sparsenn.runtime import jit
 
 DOUBLE_DEVICE = DEVICE
 
@@ -48,11 +46,6 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
     if device not in ("auto", "cuda"):
         raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
     return cast(Backend, AbsentCUDABackend(machine))
-
-
-def compile_seconds() -> float:
-    """Return the seconds of numba's compiling in this process, and of this thread's waits for CUDA kernels."""
-    return jit.compile_seconds() + loader.compile_seconds()
 
 
 def select_backend(device: str, kernel: str, operation: str | None, machine: Machine | None) -> Backend:

@@ -156,7 +156,7 @@ def _run(
         from sparsenn.backends import select_kernels
         from sparsenn.datasets import load
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import Timer
+        from sparsenn.runtime.timing import Timer
 
         for name in _device_names(how.get("device"), how.get("devices")):
             select_kernels(name, how["kernel"], reproducible=how["reproducible"])

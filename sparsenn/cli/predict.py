@@ -314,7 +314,7 @@ def _run(path: Path, rows: Path, read: Any, how: dict[str, Any], progress: bool 
 
     with reporting(progress) as report:  # what is imported takes a second, too
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import Timer
+        from sparsenn.runtime.timing import Timer
         from sparsenn.training import run_model
 
         timer = Timer()

@@ -17,12 +17,13 @@ import numpy as np
 from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
-from sparsenn.engine.inputs import InputRows, Inputs, check_form, to_input_type
+from sparsenn.engine.inputs import InputRows, Inputs, check_form
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
+from sparsenn.formats.libraries import to_input_type
 from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource
 from sparsenn.network import Network

@@ -9,8 +9,9 @@ all passes, and kernels that may run it; `inputs` reads rows, for which `choosin
 from sparsenn.engine.calls import BoundCall
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan, plan_rows
-from sparsenn.engine.result import LayerStatistics, Result, Seconds, Timer
+from sparsenn.engine.result import LayerStatistics, Result
 from sparsenn.engine.session import Session, plan
+from sparsenn.runtime.timing import Seconds
 
 __all__ = [
     "BoundCall",
@@ -20,7 +21,6 @@ __all__ = [
     "Result",
     "Seconds",
     "Session",
-    "Timer",
     "plan",
     "plan_rows",
 ]

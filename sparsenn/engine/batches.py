@@ -15,11 +15,12 @@ from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, Result, Seconds, Timer, concatenate_results, section, sum_statistics
+from sparsenn.engine.result import BatchOutput, Result, concatenate_results, sum_statistics
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import CSR, Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.timing import Seconds, Timer, section
 
 UPLOAD_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to

@@ -13,12 +13,13 @@ from sparsenn.backends.launching import launch_of
 from sparsenn.backends.stepwise import Stepwise, chain_of
 from sparsenn.engine.finite import HALF_PRECISION, BatchGuard
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import LayerStatistics, Timer, layer_statistics, now
+from sparsenn.engine.result import LayerStatistics, layer_statistics
 from sparsenn.engine.steps import Step
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, PerPosition, connected_layer, positions_of
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.timing import Timer, now
 
 
 class RunContext(NamedTuple):

@@ -11,9 +11,9 @@ import numpy as np
 from sparsenn.backends import Backend
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.inputs import EXACT_INTEGER, to_input_type
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.libraries import EXACT_INTEGER, to_input_type
 from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.network import Network
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends import DOUBLE_DEVICE, Backend, Machine, compile_seconds, machine_named, select_backend
+from sparsenn.backends import DOUBLE_DEVICE, Backend, Machine, machine_named, select_backend
 from sparsenn.backends.foreign import ONNX_RUNTIME, onnx_runtime_version
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.registry import automatic, kernel_named, permitted_kernels
@@ -33,6 +33,7 @@ from sparsenn.network import Network
 from sparsenn.runtime import choices
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
+from sparsenn.runtime.timing import compile_seconds
 from sparsenn.structure.dead_outputs import without_dead_outputs
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 

@@ -14,13 +14,14 @@ from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel, SparseKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import LoggingGuard
-from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import layer_statistics, section
+from sparsenn.engine.result import layer_statistics
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
+from sparsenn.formats.libraries import to_input_type
 from sparsenn.layers import Flatten
 from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.timing import section
 
 MAX_HOST_BYTES = 1 << 20
 """Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,6 +13,7 @@ from sparsenn.backends import Backend, SparseRows
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
+from sparsenn.formats.libraries import EXACT_INTEGER, largest, readable_tensor, side_by_side
 from sparsenn.formats.named_shapes import check_names
 from sparsenn.formats.tables import without_table
 from sparsenn.graph import integer_columns
@@ -22,10 +22,6 @@ from sparsenn.model import feature_names
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
-
-EXACT_INTEGER = 1 << 24  # the largest integer up to which all are numbers of float32
-_SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
-"""Libraries of sparse matrices, and the modules that stack these."""
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
@@ -72,7 +68,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    inputs = without_table(feature_names(network), _with_sign(_unwrapped(network, inputs)))
+    inputs = without_table(feature_names(network), readable_tensor(_unwrapped(network, inputs)))
     device_rows = backend.device_rows(inputs)
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
@@ -87,21 +83,6 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
         _check_range(rows)
         _check_integers(network, rows)
     return InputRows(rows, device_rows is None, inputs, int(rows.shape[0]))
-
-
-def _with_sign(inputs: Any) -> Any:
-    """Return a PyTorch tensor whose memory holds its numbers, sign included, as others read it; all else as it is."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(inputs, torch.Tensor):
-        return inputs
-    # PyTorch exports the memory of tensors with the negative bit, and of subclasses that store their numbers elsewhere
-    if type(inputs).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise InputError(f"the inputs are {kind_of(inputs)}, whose memory cannot be read; give a plain torch.Tensor")
-    if torch.autograd.forward_ad.unpack_dual(inputs).tangent is not None:
-        raise InputError("the inputs carry a forward-mode derivative, which no session computes; give their values")
-    if inputs.layout is not torch.strided:
-        raise InputError("the inputs are no dense tensor of PyTorch's; give its .to_dense(), or SciPy's matrix")
-    return inputs.float() if inputs.dtype == torch.bfloat16 else inputs.resolve_neg()
 
 
 def as_matrix(network: Network, array: Any) -> Any:
@@ -189,14 +170,10 @@ def _check_range(matrix: Array) -> None:
 
 def _check_integers(network: Network, matrix: Array) -> None:
     """Refuse numbers that ONNX Runtime takes as integers, but that float32 may have rounded."""
-    is_large = network.has_foreign_layers and _largest(matrix) >= EXACT_INTEGER
+    is_large = network.has_foreign_layers and largest(matrix) >= EXACT_INTEGER
     columns = integer_columns(network.nodes, network.shapes[0]) if is_large else []
-    if any(_largest(matrix[:, first:last]) >= EXACT_INTEGER for first, last in columns):
+    if any(largest(matrix[:, first:last]) >= EXACT_INTEGER for first, last in columns):
         raise MatrixError(f"the inputs hold integers beyond {EXACT_INTEGER - 1:,}, which float32 rounds")
-
-
-def _largest(matrix: Array) -> float:
-    return max(-float(matrix.min()), float(matrix.max())) if matrix.size else 0.0
 
 
 def _beyond_float32(numbers: Array) -> Array:
@@ -228,17 +205,6 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     raise InputError(f"the inputs are {kind_of(inputs)}; give a NumPy array, a SciPy matrix, or an array with DLPack")
 
 
-def to_input_type(source: Any, outputs: CSR | Array) -> Any:
-    """Return outputs in the type of the inputs as the caller gave them: SciPy's or PyTorch's, for example."""
-    if isinstance(outputs, CSR):
-        return outputs.to_scipy() if hasattr(source, "tocsr") and isinstance(outputs.indptr, np.ndarray) else outputs
-    if isinstance(source, type(outputs)):
-        return outputs
-    library = sys.modules.get(type(source).__module__.partition(".")[0])
-    from_dlpack = getattr(library, "from_dlpack", None)
-    return outputs if from_dlpack is None or library is np else from_dlpack(outputs)
-
-
 def are_named(inputs: Any) -> bool:
     """Return whether inputs are a dictionary, and not one of SciPy's sparse matrices that are dictionaries as well."""
     return isinstance(inputs, dict) and not hasattr(inputs, "shape")
@@ -258,7 +224,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
     if len(set(counts)) > 1:
         by_name = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
         raise ShapeError(f"the inputs differ in their number of rows: {by_name}")
-    return _side_by_side(matrices)
+    return side_by_side(matrices)
 
 
 def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
@@ -281,7 +247,7 @@ def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
 
 
 def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    array = without_table(None, _with_sign(rows))
+    array = without_table(None, readable_tensor(rows))
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
@@ -298,30 +264,3 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
         return layout.matrix(array.reshape(batch))
     expected = " or ".join(f"({', '.join(map(str, ('rows', *(layout.shape or ()))))})" for layout in layouts)
     raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
-
-
-def _fits_float32(matrix: Array) -> bool:
-    """Return whether numbers are float32, or integers that are numbers of float32, too."""
-    return _largest(matrix) <= EXACT_INTEGER if matrix.dtype.kind in "iu" else matrix.dtype == np.float32
-
-
-def _side_by_side(matrices: list[Any]) -> Any:
-    if len(matrices) == 1:
-        return matrices[0]
-    roots = [type(matrix).__module__.partition(".")[0] for matrix in matrices]
-    sparse = next((_SPARSE[root] for root in roots if root in _SPARSE), None)
-    try:
-        if sparse is not None:
-            library = sys.modules[sparse]
-            if sparse == "scipy.sparse":  # whose C++ reads wherever a damaged matrix says
-                matrices = [convert_scipy(each, "tocsr") if hasattr(each, "tocsr") else each for each in matrices]
-            return library.hstack([library.csr_matrix(matrix) for matrix in matrices], format="csr")
-        libraries = {root: sys.modules[root] for root in roots}
-        if len(libraries) > 1 or not hasattr(libraries[roots[0]], "concatenate"):
-            return np.concatenate([np.from_dlpack(matrix) for matrix in matrices], axis=1)
-        if libraries == {"numpy": np} and all(map(_fits_float32, matrices)):  # of which NumPy would make float64
-            return np.concatenate(matrices, axis=1, dtype=np.float32, casting="unsafe")
-        return libraries[roots[0]].concatenate(matrices, axis=1)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))
-        raise InputError(f"{kinds} cannot be put side by side ({error}); give arrays of one library") from error

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends import Features, compile_seconds
+from sparsenn.backends import Features
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.calls import direct_call
@@ -37,6 +37,7 @@ from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.timing import compile_seconds
 
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed on, at most: in host memory, and on a GPU
 VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not repeated

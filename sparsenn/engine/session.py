@@ -16,14 +16,15 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import Report, compute_outputs, layer_report, refuse_earlier, run_rows
 from sparsenn.engine.calls import BoundCall, bind
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, packed_inputs, read_inputs, to_input_type
+from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, packed_inputs, read_inputs
 from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result, Seconds, Timer, section
+from sparsenn.engine.result import Result
 from sparsenn.errors import OpenSizesError, UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
+from sparsenn.formats.libraries import to_input_type
 from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
@@ -31,6 +32,7 @@ from sparsenn.plugins import Viewed
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.timing import Seconds, Timer, section
 from sparsenn.runtime.workers import is_free, renew_after_fork
 
 CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it

@@ -14,7 +14,6 @@ import numpy as np
 
 from sparsenn.backends.kernel_records import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
-from sparsenn.engine import Timer
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling
 from sparsenn.formats.arrays import real_number, size
@@ -26,6 +25,7 @@ from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import check_path
+from sparsenn.runtime.timing import Timer
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import baseline_of, evaluate, evaluate_sampled

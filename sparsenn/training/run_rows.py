@@ -12,11 +12,12 @@ import numpy as np
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import LayerStatistics, Result, Seconds, Timer, concatenate_results
+from sparsenn.engine.result import LayerStatistics, Result, concatenate_results
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, silent
+from sparsenn.runtime.timing import Seconds, Timer
 
 _NUMBERS = 1 << 25  # numbers made ready at a time: 128 MiB of float32
 

@@ -23,6 +23,7 @@ from sparsenn.errors import DeviceError
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.progress import announce_compilation
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.timing import count_as_compiling
 from sparsenn.runtime.workers import thread_count
 
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")  # line numbers let profilers and sanitizers name them
@@ -67,7 +68,6 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
 
 
 class _Here(threading.local):
-    seconds = 0.0
     rehearses = False
 
 
@@ -79,11 +79,6 @@ _locks: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Loc
 """By all that a module is made of but its device: threads for several devices make it one after the other, so that all
 but the first find it compiled."""
 _modules: dict[tuple[Any, ...], Future[Any]] = {}
-
-
-def compile_seconds() -> float:
-    """Return the seconds that this thread has waited for kernels to be compiled or loaded, without CuPy's own."""
-    return _here.seconds
 
 
 @contextmanager
@@ -144,7 +139,7 @@ def _wait_for(modules: Sequence[Future[Any]]) -> None:
             announce_compilation()
             wait(modules)
     finally:
-        _here.seconds += time.perf_counter() - start
+        count_as_compiling(time.perf_counter() - start)
 
 
 def _compiled(source: str, defines: _Defines, device: int, architecture: str | None) -> Any:

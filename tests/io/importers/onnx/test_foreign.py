@@ -629,5 +629,5 @@ def test_rows_that_a_graph_mixes_are_one_sample_of_the_sizes_that_a_call_has(axe
         want = expected(proto, inputs)
         assert close(session(inputs["x"]), want.reshape(1, -1))
         assert session.network.input_layout.shape == (steps, 3, 6)
-    with pytest.raises(InputError, match="each row by itself|'x'"):
+    with pytest.raises(InputError, match=r"each row by itself|'x'"):
         session(normal(5, 3, 4))
