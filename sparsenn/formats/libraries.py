@@ -71,6 +71,6 @@ def side_by_side(matrices: list[Any]) -> Any:
         if libraries == {"numpy": np} and all(map(_fits_float32, matrices)):  # of which NumPy would make float64
             return np.concatenate(matrices, axis=1, dtype=np.float32, casting="unsafe")
         return libraries[roots[0]].concatenate(matrices, axis=1)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))
         raise InputError(f"{kinds} cannot be put side by side ({error}); give arrays of one library") from error

@@ -298,7 +298,7 @@ class SparseClassifier(_Estimator):
         ----------
         X : array_like, sparse matrix or table, shape (samples, inputs)
             Whatever `sparsenn.Session` takes, tables of pandas, polars and Arrow included.
-        y : array_like, shape (samples,)
+        y : array_like, shape (samples,) or (samples, 1)
             The right labels.
         sample_weight : array_like, shape (samples,), optional
             How much each sample counts; all the same unless given.
@@ -307,8 +307,18 @@ class SparseClassifier(_Estimator):
         -------
         float
             From 0 to 1.
+
+        Raises
+        ------
+        ShapeError
+            The labels have another shape.
+        SparseNNError
+            As `sparsenn.Session`.
         """
-        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+        predicted, labels = self.predict(X), np.asarray(y)
+        if labels.shape not in (predicted.shape, (len(predicted), 1)):
+            raise ShapeError(f"the labels have the shape {labels.shape}; {len(predicted):,} samples have one each")
+        return float(np.average(predicted == labels.ravel(), weights=sample_weight))
 
     def _ends_with(self, activation: type) -> bool:
         last = self.network[-1]

@@ -279,8 +279,8 @@ class _Run:
         if undone is None:
             return Network(layers)
         last = layers[-1]
-        weights = last.weights * undone.deviation
-        return Network((*layers[:-1], Linear(weights, last.bias_vector() * undone.deviation + undone.mean)))
+        bias = last.bias_vector() * undone.deviation + undone.mean
+        return Network((*layers[:-1], replace(last, weights=last.weights * undone.deviation, bias=bias)))
 
     def layers(self) -> tuple[Linear, ...]:
         """Return the parameters, all of them finite."""

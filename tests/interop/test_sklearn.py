@@ -39,6 +39,10 @@ def test_probabilities_and_labels(network: Network) -> None:
     assert classifier.n_features_in_ == 4
     assert classifier.decision_function(ROWS).shape == (50, 3)
     assert classifier.score(ROWS, WORDS[SCORES.argmax(axis=1)]) == 1
+    assert classifier.score(ROWS, WORDS[SCORES.argmax(axis=1), None]) == 1
+    for labels in WORDS[:1], np.stack([WORDS[SCORES.argmax(axis=1)]] * 2, axis=1):
+        with pytest.raises(ShapeError, match="labels have the shape"):
+            classifier.score(ROWS, labels)
     assert classifier.score(ROWS[:4], ["x", *WORDS[SCORES.argmax(axis=1)][1:4]], [1, 0, 0, 1]) == 0.5
 
 
