@@ -197,6 +197,7 @@ class Session(Viewed):
             `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
             arrays. Images may come as an array of shape (images, channels, height, width), too. Or a dictionary of
             such by the network's named inputs, each of shape (rows, ...), all of one library; or a list in their order.
+            A single input without a name may come under any.
         form : str, optional
             Form of the outputs: `dense` or `csr`, a matrix of all outputs side by side; by default that of the inputs,
             and where the network names its outputs, a dictionary of dense arrays.

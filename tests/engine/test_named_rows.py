@@ -190,8 +190,14 @@ def test_networks_without_names(network: Network, inputs: dict[str, Any]) -> Non
     plain = Network(network.nodes, named_outputs=OUTPUTS, named_inputs={"all": (209,)})
     assert_equal(Session(plain)(packed(inputs)), Session(network)(inputs))
     session = Session(Network((Linear(np.eye(3)),)))
-    for named in ({"obs": np.eye(3)}, {}):
-        with pytest.raises(UsageError, match="have no names"):
+    for found in (
+        session({"obs": np.eye(3)}),
+        session(obs=np.eye(3)),
+        session.run({"obs": np.eye(3)}).outputs.to_scipy(),
+    ):
+        np.testing.assert_array_equal(found.toarray() if hasattr(found, "toarray") else found, np.eye(3))
+    for named in ({"obs": np.eye(3), "mask": np.eye(3)}, {}):
+        with pytest.raises(UsageError, match="has one input"):
             session(named)
 
 
