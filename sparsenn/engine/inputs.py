@@ -142,7 +142,8 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
         return inputs
     if len(inputs) > 1:
         matrices = all(len(each.shape) > 1 for each in inputs)
-        return packed_inputs(network, dict(zip(names, inputs, strict=True))) if matrices else inputs
+        named = inputs._asdict() if hasattr(inputs, "_asdict") else dict(zip(names, inputs, strict=True))
+        return packed_inputs(network, named) if matrices else inputs
     shape = tuple(inputs[0].shape)
     return inputs[0] if takes_shape(network, shape) and not takes_shape(network, (1, *shape)) else inputs
 

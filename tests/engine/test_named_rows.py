@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import namedtuple
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,12 @@ def test_tensors(network: Network, inputs: dict[str, Any], expected: dict[str, A
     assert all(isinstance(array, torch.Tensor) for array in found.values())
     assert_equal(found, expected)
     assert_equal(session(obs=inputs["obs"], image=torch.from_numpy(inputs["image"])), expected)
+
+
+def test_fields_of_a_named_tuple_are_taken_by_name() -> None:
+    network = Network((Linear(np.diag([1, 2, 3])),), named_inputs={"a": (1,), "b": (2,)})
+    batch = namedtuple("batch", "b a")(np.float32([[1, 2]]), np.float32([[5]]))
+    np.testing.assert_array_equal(Session(network, device="cpu")(batch), [[5, 2, 6]])
 
 
 @pytest.mark.gpu

@@ -130,6 +130,9 @@ def test_tables_of_numbers_and_texts(corrupted: Corrupted, end: bytes) -> None:
         (b"a,2020\n1,2", (), False),
         (b"a,2020\n1,2", ("a",), True),
         (b"1,2\n3,4", ("1",), False),
+        (b",\n3,4", (), False),
+        (b"NA,\n3,4", (), False),
+        (b"NA,b\n3,4", (), True),
     ],
 )
 def test_what_is_a_header(corrupted: Corrupted, text: bytes, known: tuple[str, ...], named: bool) -> None:
