@@ -203,7 +203,9 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
         rows = session._read(inputs)
         matrix: Any = rows.rows
         is_read = not rows.is_sparse and matrix.dtype in backend.row_types and matrix.flags.c_contiguous
-        if isinstance(first, dict) or not is_read or _address(matrix) != _address(_array_of(backend, inputs)):
+        if isinstance(first, dict):
+            raise UsageError(f"outputs by name, {', '.join(map(repr, first))}, cannot be bound; call the session")
+        if not is_read or _address(matrix) != _address(_array_of(backend, inputs)):
             raise UsageError(
                 "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, not in float64"
             )
