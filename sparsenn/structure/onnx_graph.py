@@ -71,7 +71,7 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     return helper.make_model(
         graph,
         opset_imports=opsets,
-        ir_version=max(_IR, helper.find_min_ir_version_for(opsets)),
+        ir_version=max(_IR, helper.find_min_ir_version_for(opsets, ignore_unknown=True)),
         producer_name="sparsenn",
         producer_version=package_version(),
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -61,7 +63,7 @@ def _scipy(network: Network, device: str) -> Peer:
 
 
 def _onnxruntime(network: Network, device: str) -> Peer:
-    """ONNX Runtime, on the dense ONNX file of the network; it stores every zero."""
+    """ONNX Runtime, on a CPU on the graph that a network was imported from; else on its dense ONNX file, with zeros."""
     import onnxruntime
 
     from sparsenn.io.importers.onnx import to_onnx
@@ -69,22 +71,33 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     providers = ["CPUExecutionProvider"] if device == "cpu" else ["CUDAExecutionProvider"]
     if providers[0] not in onnxruntime.get_available_providers():
         raise UsageError(f"this build of it has no {providers[0]}")
-    of_rows = replace(network, named_inputs={"input": network.shapes[0]}, named_outputs=None)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "network.onnx"
-        to_onnx(of_rows, path)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors
-        session = onnxruntime.InferenceSession(path, options, providers=providers)
-    (taken,) = session.get_inputs()
-    shape = [-1 if not isinstance(size, int) else size for size in taken.shape]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    graph = network.onnx_graph
+    if graph is not None and device == "cpu" and not graph.row_by_row:
+        inputs = graph.inputs
+        session = onnxruntime.InferenceSession(graph.model, options, providers=providers)
+    else:
+        inputs = {"input": network.shapes[0]}
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "network.onnx"
+            to_onnx(replace(network, named_inputs=inputs, named_outputs=None), path)
+            session = onnxruntime.InferenceSession(path, options, providers=providers)
+    ends = list(accumulate(map(prod, inputs.values())))
+
+    def on_host(rows: Array) -> Array:
+        cut = np.split(rows, ends[:-1], axis=1)
+        named = {name: each.reshape(-1, *shape) for each, (name, shape) in zip(cut, inputs.items(), strict=True)}
+        outputs = [each.reshape(len(rows), -1) for each in session.run(None, named)]
+        return outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=1)
 
     if device == "cpu":
-        return Peer(lambda rows: session.run(None, {taken.name: rows.reshape(shape)})[0].reshape(len(rows), -1))
+        return Peer(on_host)
+    ((name, shape),) = inputs.items()
 
     def run(rows: Any) -> Any:
         binding = session.io_binding()
-        binding.bind_ortvalue_input(taken.name, rows)
+        binding.bind_ortvalue_input(name, rows)
         binding.bind_output(session.get_outputs()[0].name, device)
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
@@ -94,7 +107,7 @@ def _onnxruntime(network: Network, device: str) -> Peer:
         outputs: Array = binding.copy_outputs_to_cpu()[0]
         return outputs.reshape(len(outputs), -1)
 
-    return Peer(run, lambda rows: onnxruntime.OrtValue.ortvalue_from_numpy(rows.reshape(shape), device), fetch)
+    return Peer(run, lambda rows: onnxruntime.OrtValue.ortvalue_from_numpy(rows.reshape(-1, *shape), device), fetch)
 
 
 def _torch_activation(activation: Activation) -> Any:

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from onnx_graphs import chain, model
 from scipy.sparse import random as random_matrix
 
 from sparsenn import (
@@ -23,6 +24,7 @@ from sparsenn import (
     Slice,
     SparseLinear,
     Tanh,
+    from_onnx,
 )
 from sparsenn.errors import UsageError
 from sparsenn.report.benchmark import benchmark_record, benchmark_table
@@ -65,6 +67,18 @@ def test_a_network_with_names_takes_rows(rng: np.random.Generator) -> None:
     layers = (Slice(0, 4), head, Node(Slice(4, 6), (0,)), Node(Concatenate(), (2, 3)))
     names = {"named_inputs": {"a": (4,), "b": (2, 1)}, "named_outputs": {"y": (3,), "z": (2,)}}
     result = run_benchmark(Network(layers, **names), [2], against=["onnxruntime"], seconds=0.01, device="cpu")
+    assert [call.way for call in result.calls] == [OURS, "onnxruntime"]
+
+
+def test_onnx_runtime_runs_the_graph_that_was_imported(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="times it")
+    monkeypatch.setattr("sparsenn.io.importers.onnx.to_onnx", None)
+    nodes = chain("QuantizeLinear step zero", "DequantizeLinear step zero", "MatMul w")  # rounded to steps of 0.1
+    weights = rng.standard_normal((4, 3)).astype(np.float32)
+    network = from_onnx(model(nodes, ["n", 4], step=np.float32(0.1), zero=np.uint8(9), w=weights))
+    result = run_benchmark(network, [2], against=["onnxruntime"], seconds=0.01, device="cpu")
     assert [call.way for call in result.calls] == [OURS, "onnxruntime"]
 
 

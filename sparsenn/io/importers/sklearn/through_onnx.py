@@ -27,10 +27,17 @@ def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
     names, width = getattr(estimator, "feature_names_in_", None), getattr(estimator, "n_features_in_", None)
     if width is None:
         raise InputError(f"{type(estimator).__name__}: is not fitted yet")
-    columns = {"rows": width} if names is None else dict.fromkeys(map(str, names), 1)
-    described = [(name, types.FloatTensorType([None, size])) for name, size in columns.items()]
+    columns = {} if names is None else dict.fromkeys(map(str, names), 1)
+
+    def converted(inputs: dict[str, int]) -> Any:
+        described = [(name, types.FloatTensorType([None, size])) for name, size in inputs.items()]
+        return skl2onnx.to_onnx(estimator, initial_types=described)
+
     try:
-        model = skl2onnx.to_onnx(estimator, initial_types=described)
+        try:
+            model = converted(columns or {"rows": width})
+        except RuntimeError:  # a single estimator takes its columns side by side
+            model = converted({"rows": width})
     except Exception as error:  # of any kind: converters of other packages run
         raise InputError(f"skl2onnx cannot convert {type(estimator).__name__}: {reason_of(error)}") from error
     del model.graph.output[:-1]  # the labels
@@ -45,8 +52,12 @@ def _with_one_input(model: Any) -> Any:
     """Return a model that takes the columns of its inputs side by side."""
     graph, helper = model.graph, onnx.helper
     names = [value.name for value in graph.input]
+    if len(names) == 1:
+        return model
     del graph.input[:]
     graph.input.append(helper.make_tensor_value_info("sparsenn/rows", onnx.TensorProto.FLOAT, [None, len(names)]))
-    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(len(names), np.int64), "sparsenn/widths"))
-    graph.node.insert(0, helper.make_node("Split", ["sparsenn/rows", "sparsenn/widths"], names, axis=1))
+    for place, name in enumerate(names):  # a Split is another one from opset 13 on
+        number = f"sparsenn/{place}"
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([place]), number))
+        graph.node.insert(0, helper.make_node("Gather", ["sparsenn/rows", number], [name], axis=1))
     return model

@@ -631,3 +631,12 @@ def test_rows_that_a_graph_mixes_are_one_sample_of_the_sizes_that_a_call_has(axe
         assert session.network.input_layout.shape == (steps, 3, 6)
     with pytest.raises(InputError, match=r"each row by itself|'x'"):
         session(normal(5, 3, 4))
+
+
+def test_operators_of_another_domain_are_written_again(tmp_path: Path) -> None:
+    nodes = chain("MatMul w", "Sin", "FastGelu")
+    nodes[-1].domain = "com.microsoft"
+    proto, rows = graph(nodes, ["n", 4], w=weights(4, 3)), normal(5, 4)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    to_onnx(from_onnx(proto), tmp_path / "again.onnx")
+    assert close(Session(tmp_path / "again.onnx", device="cpu")(rows), expected(proto, {"x": rows}))

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -239,11 +239,16 @@ def test_other_estimators_through_onnx(labels: np.ndarray) -> None:
         np.testing.assert_allclose(found, pipeline.predict_proba(TABLE), rtol=1e-4, atol=1e-4)
 
 
-def test_tables_through_onnx() -> None:
+@pytest.mark.parametrize("steps", [("columns", "scaled"), ("scaled",), ()])
+def test_tables_through_onnx(steps: tuple[str, ...]) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("skl2onnx")
-    table = pandas.DataFrame(TABLE, columns=list("abcdef"))
-    pipeline = make_pipeline(make_column_transformer((PowerTransformer(), ["a", "c"])), LinearRegression())
-    pipeline.fit(table, ROWS[:, 0])
-    found = Session(from_sklearn(pipeline, through="onnx"), device="cpu")(table)
-    np.testing.assert_allclose(found[:, 0], pipeline.predict(table), rtol=1e-4, atol=1e-4)
+    table = pandas.DataFrame(TABLE[:, :4], columns=list("abcd"))
+    before = {"columns": make_column_transformer((PowerTransformer(), ["a", "c"])), "scaled": StandardScaler()}
+    estimator: Any = LogisticRegression()
+    if steps:
+        estimator = make_pipeline(*map(before.get, steps), estimator)
+    estimator.fit(table, (CLASSES == "bolt").astype(int))
+    session = Session(from_sklearn(estimator, through="onnx"), device="cpu")
+    for columns in list("abcd"), list("dbca"):
+        np.testing.assert_allclose(session(table[columns]), estimator.predict_proba(table), rtol=1e-4, atol=1e-4)
