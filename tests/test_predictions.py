@@ -206,6 +206,23 @@ def test_tables_that_do_not_fit(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.csv", "rows.csv"]
 
 
+@pytest.mark.parametrize(
+    ("text", "how", "message"),
+    [
+        (b"x,x,y,z\n1,2,3,4\n", {"columns": ["x", "y", "z"]}, "has 2 columns 'x'"),
+        (b"k,k,x,y,z\n1,2,3,4,5\n", {"id": "k"}, "has 2 columns 'k'"),
+        (b"x;y;z\n0,5;2;3\n", {}, "with a decimal point"),
+        ("x,y,z\n1,2,3\n".encode("utf-16"), {}, "is UTF-16"),
+    ],
+)
+def test_tables_as_other_programs_write_them(
+    model: Model, tmp_path: Path, text: bytes, how: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "rows.csv").write_bytes(text)
+    with pytest.raises(FileFormatError, match=message):
+        predict(model, tmp_path / "rows.csv", **how)
+
+
 def test_missing_numbers_become_the_means_of_the_table(model: Model, written: Written) -> None:
     gaps = ROWS.copy()
     gaps[[3, 7], 1] = np.nan

@@ -69,7 +69,7 @@ def choose_columns(
     names, features, notes = file.names, features_of(model), list[str]()
     places = [place for place, name in enumerate(names) if name not in others]
     if columns is not None:
-        places = [names.index(name) for name in columns]
+        places = [_place_of(file, name) for name in columns]
     if features is not None and features.named and file.named:
         places = _places_by_name(file, features, places, columns)
         if columns is None:
@@ -84,9 +84,8 @@ def choose_columns(
         features = features or TableEncoding(numbered, (), named=False)
     if fills_gaps(model.network):
         features = replace(features, columns=tuple(replace(column, fill=np.nan) for column in features.columns))
-    return ChosenColumns(
-        features, places, None if id_name is None else names.index(id_name), tuple(filter(None, notes))
-    )
+    id_place = None if id_name is None else _place_of(file, id_name)
+    return ChosenColumns(features, places, id_place, tuple(filter(None, notes)))
 
 
 def _check_names(
@@ -113,7 +112,13 @@ def _places_by_name(
         raise ShapeError(
             f"{file.path}: the table has no column {listed(missing)}, which the model takes; it has {listed(there)}"
         )
-    return [file.names.index(name) for name in known]
+    return [_place_of(file, name) for name in known]
+
+
+def _place_of(file: TextTable | ParquetTable, name: str) -> int:
+    if (count := file.names.count(name)) > 1:
+        raise FileFormatError(file.path, f"has {count} columns {name!r}: leave one of them, or rename the others")
+    return file.names.index(name)
 
 
 def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: int, takes_numbers: bool) -> None:
@@ -130,6 +135,8 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
     if texts and takes_numbers:
         found = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {listed(texts)} hold"
         remedy = f"leave out columns that it does not take ({ignored})"
+        if file.has_decimal_commas:
+            remedy = "write them with a decimal point, 0.5 in place of 0,5"
         raise FileFormatError(file.path, f"{found} texts, and the model takes numbers: {remedy}")
 
 

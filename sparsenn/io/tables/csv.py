@@ -46,6 +46,8 @@ _BLANK = b" \r\n"
 _FAULTY_ROW = re.compile(r"Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+)")
 """The message of pyarrow about a row."""
 
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -71,6 +73,7 @@ class TextTable(AbstractContextManager["TextTable"]):
     named : whether there is a header.
     size : bytes of the file.
     texts : places of the columns, counted from 0, whose field in the first row is a text.
+    has_decimal_commas : whether the first row has such a text as 0,5.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class TextTable(AbstractContextManager["TextTable"]):
         self.size = self._source.size
         try:
             text = self._begin().removeprefix(_BOM)
+            if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise FileFormatError(path, "is UTF-16; save it as UTF-8")
             if not text.strip():
                 raise FileFormatError(path, "holds no rows", 1)
         except BaseException:
@@ -101,6 +106,7 @@ class TextTable(AbstractContextManager["TextTable"]):
         self.texts = {
             place for place, field in enumerate(row) if not _is_numeric(field) and field.lower() not in MISSING
         }
+        self.has_decimal_commas = any(map(_DECIMAL_COMMA.fullmatch, row))
 
     def __exit__(self, *error: Any) -> None:
         self._source.__exit__(*error)
