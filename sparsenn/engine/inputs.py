@@ -137,7 +137,7 @@ def _batch_of(
 def _unwrapped(network: Network, inputs: Any) -> Any:
     """Return the only array of a list, unless it is a row of the list's; matrices of named inputs side by side."""
     names = network.named_inputs or ()
-    is_list = isinstance(inputs, list | tuple) and len(inputs) in (1, len(names))
+    is_list = isinstance(inputs, list | tuple) and len(inputs) in (1, len(names) or 1)
     if not is_list or not all(hasattr(each, "shape") for each in inputs):
         return inputs
     if len(inputs) > 1:

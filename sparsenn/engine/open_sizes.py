@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from sparsenn.backends import select_backend
 from sparsenn.engine.inputs import Inputs
+from sparsenn.engine.options import read_options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
-from sparsenn.errors import OpenSizesError, UsageError
+from sparsenn.errors import InputError, OpenSizesError, ShapeError, UsageError
 from sparsenn.io.networks import NetworkSource, network_of, read_with_sizes, sample_shapes
 from sparsenn.network import Network
 from sparsenn.runtime.progress import ProgressOption, silent
@@ -37,6 +39,9 @@ class SessionBySize(Session):
 
     def __init__(self, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
         self._model, self._named_options, self._error = _held(model), dict(options), error
+        asked = read_options(options)
+        if asked.machine is None:  # a plan's device need not be here
+            select_backend(asked.device, asked.kernel, None, None)
         self._sessions: OrderedDict[Shapes, Session] = OrderedDict()
         self._is_one_sample = self._is_ended = False
         self._after_fork()
@@ -59,14 +64,19 @@ class SessionBySize(Session):
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("_compiled", "_cache", "_lock", "_closed", "_unspent"):
-            raise AttributeError(name)
+            raise AttributeError(f"a session has no attribute {name!r}")
         return getattr(self._last, name)
 
     @property
     def _last(self) -> Session:
         if not self._sessions:
-            raise UsageError(f"the first call fixes the sizes of the network; call it, or fix them here: {self._error}")
+            raise UsageError(f"the first call, or warm_up(inputs), fixes the sizes of the network: {self._error}")
         return next(reversed(self._sessions.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the sessions of all sizes, in bytes."""
+        return sum(session.nbytes for session in self._sessions.values())
 
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
@@ -95,10 +105,14 @@ class SessionBySize(Session):
 
     def _network_for(self, inputs: Inputs, shapes: Shapes) -> Network:
         """Return the network for sizes, and learn whether all inputs of a call are one sample."""
-        if self._is_one_sample:
-            return network_of(self._model, dict(shapes))
-        read = partial(network_of, self._model)
-        network, self._is_one_sample = read_with_sizes(read, self._error.sizes, inputs)
+        try:
+            if self._is_one_sample:
+                return network_of(self._model, dict(shapes))
+            read = partial(network_of, self._model)
+            network, self._is_one_sample = read_with_sizes(read, self._error.sizes, inputs)
+        except InputError as error:
+            sizes = sample_shapes(self._error.sizes, inputs, is_sample=True)
+            raise ShapeError(f"the model cannot be computed for inputs of the sizes {sizes}: {error}") from error
         return network
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Session(Viewed):
 
     Parameters
     ----------
-    model : Network, Model, str, path-like, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto or estimator
+    model : Network, Model, str, path-like, bytes, torch.nn.Module, ExportedProgram, onnx.ModelProto or estimator
         A network; or a model in a file that `sparsenn.read_model` takes, or of PyTorch, ONNX or scikit-learn, as
         `from_torch`, `from_onnx` and `from_sklearn` take it. Call these yourself for their options. The scaling of a
         `Model` becomes part of the layers. Of an ONNX model, each call's inputs fix sizes that are open.

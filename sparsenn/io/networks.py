@@ -45,7 +45,8 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
 
     No package is imported but that of the object's own class.
 
-    model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, keras.Model, estimator
+    model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, bytes of such,
+        keras.Model, estimator
         A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
     shape : as `from_onnx` takes it, of a model of ONNX.
 
@@ -62,7 +63,7 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
         model = read_model(model, shape=shape)
     if isinstance(model, Model):
         return _of_model(model)
-    packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
+    packages = ["onnx" if each is bytes else each.__module__.partition(".")[0] for each in type(model).__mro__]
     package = next((each for each in packages if each in _READERS), None)
     if package is None:
         raise UsageError(

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx_graphs import chain, normal
+from onnx_graphs import model as graph_of
 from scipy.sparse import csc_array
 
 import sparsenn
@@ -41,6 +43,14 @@ def test_a_session_takes_the_path_of_a_model(tmp_path: Path, suffix: str, kind: 
 def test_a_session_takes_an_onnx_model(tmp_path: Path) -> None:
     sparsenn.to_onnx(network(), tmp_path / "model.onnx")
     np.testing.assert_allclose(run(onnx.load(tmp_path / "model.onnx")), run(network()), rtol=1e-6)
+
+
+def test_a_session_takes_the_bytes_of_an_onnx_model() -> None:
+    proto = graph_of(chain("MatMul w"), ["n", 4], w=normal(4, 2))
+    rows = normal(3, 4)
+    np.testing.assert_array_equal(Session(proto.SerializeToString())(rows), Session(proto)(rows))
+    with pytest.raises(InputError, match="3 bytes are not an ONNX model"):
+        Session(b"abc")
 
 
 def test_a_session_takes_modules_and_exported_ones_of_pytorch() -> None:

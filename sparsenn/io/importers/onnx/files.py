@@ -44,8 +44,8 @@ def from_onnx(
 
     Parameters
     ----------
-    model : str, path-like or onnx.ModelProto
-        A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
+    model : str, path-like, bytes or onnx.ModelProto
+        A file, `.onnx` or `.onnx.gz`, the bytes of one, or what `onnx.load` returns.
     shape : tuple of int, or dict of str to tuple of int, optional
         Of one sample of the input, or of each input by its name, where the file leaves sizes open besides the number of
         rows, such as those of images: `(3, 224, 224)`.
@@ -74,8 +74,13 @@ def from_onnx(
     """
     if isinstance(model, str | os.PathLike):
         return _imported(model, shape, sparse_below, foreign)[0].network
-    if not isinstance(model, onnx.ModelProto):
-        raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
+    if isinstance(model, bytes):
+        try:
+            model = onnx.ModelProto.FromString(model)
+        except Exception as error:
+            raise InputError(f"these {len(model):,} bytes are not an ONNX model, or damaged") from error
+    elif not isinstance(model, onnx.ModelProto):
+        raise UsageError(f"the model is {kind_of(model)}; give a path, bytes or an onnx.ModelProto")
     if shape is not None:
         original, model = model, onnx.ModelProto()
         model.CopyFrom(original)

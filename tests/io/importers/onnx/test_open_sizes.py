@@ -91,7 +91,7 @@ def test_calls_fix_open_sizes(tmp_path: Path) -> None:
     onnx.save(images(), tmp_path / "images.onnx")
     for source in (tmp_path / "images.onnx", images()):
         session = Session(source, device="cpu")
-        with pytest.raises(UsageError, match=r"first call .*'x'"):
+        with pytest.raises(UsageError, match=r"first call, .*'x'"):
             session.network  # noqa: B018 (not known yet)
         for size in (6, 5), (2, 9), (6, 5):
             rows = normal(4, 3, *size)
@@ -134,6 +134,16 @@ def test_sessions_of_the_last_sizes_are_cached() -> None:
     assert session.of_sizes(np.zeros((7, 3, 4, MOST_SIZES + 1))) is made[-1]
     assert session.of_sizes(np.zeros((1, 3, 4, 1))) is not made[0]
     assert made[0](np.zeros((1, 3, 4, 1))).shape == (1, 2)  # as it is for a thread that is calling it
+
+
+def test_faults_of_options_are_found_at_once_and_those_of_calls_are_of_sizes() -> None:
+    with pytest.raises(UsageError, match="unknown device"):
+        Session(images(), device="gpu")
+    session = Session(images(), device="cpu")
+    with pytest.raises(AttributeError, match="get_inputs"):
+        session.get_inputs  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ShapeError, match=r"sizes \{'x': \(2, 4, 3, 3\)\}"):
+        session(normal(2, 4, 3, 3))
 
 
 def test_what_else_a_session_of_open_sizes_does() -> None:
