@@ -7,6 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,9 @@ from sparsenn.engine.options import read_options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
 from sparsenn.errors import InputError, OpenSizesError, ShapeError, UsageError
-from sparsenn.io.networks import NetworkSource, network_of, read_with_sizes, sample_shapes
+from sparsenn.formats.libraries import to_input_type
+from sparsenn.io.importers.onnx.open_graph import OpenGraph
+from sparsenn.io.networks import NetworkSource, inputs_by_name, network_of, read_with_sizes, sample_shapes
 from sparsenn.network import Network
 from sparsenn.runtime.progress import ProgressOption, silent
 from sparsenn.runtime.workers import renew_after_fork
@@ -44,6 +47,8 @@ class SessionBySize(Session):
             select_backend(asked.device, asked.kernel, None, None)
         self._sessions: OrderedDict[Shapes, Session] = OrderedDict()
         self._is_one_sample = self._is_ended = False
+        self._graph: OpenGraph | bool | None = None  # for sizes other than the first; False where there is none
+        self._first = frozenset[Shapes]()
         self._after_fork()
         renew_after_fork(self)
 
@@ -51,8 +56,10 @@ class SessionBySize(Session):
     _of = Session._of
 
     def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:
-        """Return the outputs, as `Session` does."""
-        return self.of_sizes(named if inputs is None else inputs)(inputs, form=form, **named)
+        """Return the outputs, as `Session` does; ONNX Runtime computes those of more sizes than are cached."""
+        arrays = named if inputs is None else inputs
+        outputs = None if form or (named and inputs is not None) else self._of_further_sizes(arrays)
+        return self.of_sizes(arrays)(inputs, form=form, **named) if outputs is None else outputs
 
     def on(self, device: str, **options: Any) -> Session:
         """Return a session of the same model on another device, with the sizes of its own calls."""
@@ -99,6 +106,32 @@ class SessionBySize(Session):
                 self._sessions[key] = made
             self._sessions.move_to_end(key)
             return self._sessions[key]
+
+    def _of_further_sizes(self, inputs: Inputs) -> Any:
+        """Return outputs of sizes that came after the first ones; None for these, and where kernels have to compute."""
+        with self._guard:
+            key = self._shapes(inputs)
+            if self._graph is None and len(self._sessions) == MOST_SIZES and key not in self._sessions:
+                self._graph, self._first = self._checked_graph(inputs, key), frozenset(self._sessions)
+            if self._is_ended or not isinstance(self._graph, OpenGraph) or key in self._first:
+                return None
+        named = inputs_by_name(self._error.sizes, inputs)
+        outputs, source = self._graph.outputs(named), next(iter(named.values()))
+        if not isinstance(outputs, dict):
+            return None if outputs is None else to_input_type(source, outputs)
+        return {name: to_input_type(source, array) for name, array in outputs.items()}
+
+    def _checked_graph(self, inputs: Inputs, shapes: Shapes) -> OpenGraph | bool:
+        """Return the graph for all sizes, if it gives the outputs of a session for those of inputs."""
+        with Session(self._network_for(inputs, shapes), **self._named_options) as session:
+            known, asked = session(inputs), session.options
+            is_free = session.backend.in_host_memory and session._compiled.measures
+            if is_free and asked.memory_limit is None and asked.batch_size is None:
+                with suppress(InputError):
+                    graph = OpenGraph(self._model, session.network.named_outputs, self._is_one_sample)
+                    if graph.gives(known, inputs_by_name(self._error.sizes, inputs)):
+                        return graph
+        return False
 
     def _shapes(self, inputs: Inputs) -> Shapes:
         return tuple(sorted(sample_shapes(self._error.sizes, inputs, self._is_one_sample).items()))

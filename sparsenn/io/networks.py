@@ -81,12 +81,7 @@ def sample_shapes(sizes: OpenSizes, inputs: Any, is_sample: bool = False) -> dic
 
     is_sample : whether all that is here is one sample; else an axis is that of samples.
     """
-    if not isinstance(inputs, dict):
-        is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
-        arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
-        inputs = dict(zip(sizes, arrays, strict=False))
-    check_names(inputs, sizes)
-    shapes = {}
+    inputs, shapes = inputs_by_name(sizes, inputs), {}
     for name, known in sizes.items():
         if known is not None and known.count(None) < 2 - is_sample:
             continue
@@ -99,6 +94,16 @@ def sample_shapes(sizes: OpenSizes, inputs: Any, is_sample: bool = False) -> dic
             shape = shape[:rows] + shape[rows + 1 :]
         shapes[name] = tuple(map(int, shape))
     return shapes
+
+
+def inputs_by_name(sizes: OpenSizes, inputs: Any) -> dict[str, Any]:
+    """Return inputs of a call by their names."""
+    if not isinstance(inputs, dict):
+        is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
+        arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
+        inputs = dict(zip(sizes, arrays, strict=False))
+    check_names(inputs, sizes)
+    return dict(inputs)
 
 
 def read_with_sizes(

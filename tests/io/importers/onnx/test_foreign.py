@@ -19,7 +19,8 @@ from onnx_graphs import model as graph_of
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ForeignNetwork
-from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.engine.open_sizes import MOST_SIZES
+from sparsenn.errors import FileFormatError, InputError, MatrixError, UsageError
 from sparsenn.io.importers.onnx import probing
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
@@ -640,3 +641,41 @@ def test_operators_of_another_domain_are_written_again(tmp_path: Path) -> None:
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     to_onnx(from_onnx(proto), tmp_path / "again.onnx")
     assert close(Session(tmp_path / "again.onnx", device="cpu")(rows), expected(proto, {"x": rows}))
+
+
+@pytest.mark.parametrize("outputs", [("y",), ("y", "z")])
+def test_sizes_beyond_the_cached_ones_are_onnx_runtimes(outputs: tuple[str, ...], monkeypatch: Any) -> None:
+    nodes = [*chain("Conv w", "GlobalMaxPool", "Flatten", "MatMul v"), node("Sin", "y", to="z")]
+    proto = graph(nodes[: 3 + len(outputs)], ["n", 3, "h", "w"], outputs, w=weights(4, 3, 2, 2), v=weights(4, 2))
+    session: Any = Session(proto, device="cpu")
+
+    def assert_right(rows: Any) -> None:
+        found = session({"x": rows})
+        wanted = expected(proto, {"x": np.float32(rows)})
+        assert close(np.hstack([*found.values()]) if isinstance(found, dict) else found, wanted.reshape(len(rows), -1))
+        assert np.array_equal(numbers_of(session(rows)), numbers_of(found))
+
+    for width in range(3, 3 + MOST_SIZES + 1):
+        assert_right(normal(2, 3, 4, width))
+    made = session._sessions.copy()
+    with pytest.raises(InputError, match="nan is not a finite"):
+        session(np.full((2, 3, 9, 9), np.nan, np.float32))
+    session._sessions = made
+    monkeypatch.setattr("sparsenn.engine.open_sizes.network_of", None)  # no other is made
+    monkeypatch.setattr("sparsenn.engine.open_sizes.read_with_sizes", None)
+    for rows in normal(2, 3, 5, 5), normal(7, 3, 30, 2), normal(2, 3, 4, 3), np.float64(normal(1, 3, 3, 3)):
+        assert_right(rows)
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        session(normal(2, 3, 5, 5))
+
+
+@pytest.mark.parametrize("options", [{"reproducible": True}, {"batch_size": 2}, {"memory_limit": "1G"}])
+def test_sizes_beyond_the_cached_ones_are_those_of_kernels_by_option(options: dict[str, Any]) -> None:
+    proto = graph(chain("GlobalMaxPool", "Flatten", "MatMul v"), ["n", 3, "h", "w"], v=weights(3, 2))
+    session: Any = Session(proto, device="cpu", **options)
+    for width in range(1, MOST_SIZES + 3):
+        rows = normal(2, 3, 4, width)
+        assert close(session(rows), expected(proto, {"x": rows}))
+    assert len(session._sessions) == MOST_SIZES
+    assert session._graph is False

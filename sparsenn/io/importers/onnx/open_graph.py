@@ -1,0 +1,83 @@
+"""ONNX models with open sizes as ONNX Runtime computes them: in one session for inputs of any sizes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from sparsenn.backends.foreign import runtime_session
+from sparsenn.errors import InputError
+from sparsenn.formats import Array
+from sparsenn.formats.libraries import readable_tensor
+
+_KINDS = {"float": "f4", "double": "f8", "float16": "f2", "int32": "i4", "int64": "i8", "bool": "?"}
+_TYPES = {f"tensor({name})": np.dtype(kind) for name, kind in _KINDS.items()}
+
+
+class OpenGraph:
+    """A model whose inputs have open sizes.
+
+    Parameters
+    ----------
+    model : of ONNX, as `network_of` takes it.
+    names : of the outputs that are wanted; None for a matrix of the only one.
+    is_one_sample : whether the inputs of a call are one sample, all together.
+
+    Raises
+    ------
+    InputError
+        ONNX Runtime does not take the model, or its outputs or types of inputs are others.
+    """
+
+    def __init__(self, model: Any, names: Collection[str] | None, is_one_sample: bool) -> None:
+        source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+        try:
+            self._session = runtime_session(os.fspath(source), spins=True)
+        except Exception as error:  # of whatever kinds that ONNX Runtime raises
+            raise InputError(f"ONNX Runtime does not take the model: {error}") from error
+        known = [each.name for each in self._session.get_outputs()]
+        self._names = known if names is None else list(names)
+        self._types = {each.name: _TYPES.get(each.type) for each in self._session.get_inputs()}
+        if not {*self._names} <= {*known} or (names is None and len(known) > 1) or None in self._types.values():
+            raise InputError("ONNX Runtime does not compute the network's outputs of its inputs")
+        self._is_matrix, self._is_one_sample = names is None, is_one_sample
+
+    def outputs(self, inputs: Mapping[str, Any]) -> dict[str, Array] | Array | None:
+        """Return what a session of the network does, of arrays in host memory; None where it may refuse these."""
+        try:
+            arrays = {name: np.asarray(readable_tensor(array)) for name, array in inputs.items()}
+            tensors = {name: array.astype(self._types[name], copy=False) for name, array in arrays.items()}
+            if not all(_is_held(array, tensors[name]) for name, array in arrays.items()):
+                return None
+            results = self._session.run(self._names, tensors)
+        except Exception:  # of whatever kinds that libraries and ONNX Runtime raise
+            return None
+        rows = 1 if self._is_one_sample else len(next(iter(arrays.values())))
+        results = [np.float32(result[None] if self._is_one_sample else result) for result in results]
+        if any(not result.ndim or len(result) != rows for result in results):
+            return None
+        return results[0].reshape(rows, -1) if self._is_matrix else dict(zip(self._names, results, strict=True))
+
+    def gives(self, known: Any, inputs: Mapping[str, Any]) -> bool:
+        """Return whether the outputs of inputs are what a session returned, but for rounding."""
+        found = self.outputs(inputs)
+        if found is None:
+            return False
+        pairs = [(known[name], found[name]) for name in known] if isinstance(found, dict) else [(known, found)]
+        return all(_are_close(np.asarray(each), other) for each, other in pairs)
+
+
+def _are_close(known: Array, found: Array) -> bool:
+    limit = 1e-3 * np.abs(known).max(initial=0)
+    return known.shape == found.shape and bool((np.abs(known - found) <= limit).all())
+
+
+def _is_held(array: Array, tensor: Array) -> bool:
+    """Return whether numbers became finite ones of a type, and integers where they are such."""
+    if tensor.dtype.kind == "f":
+        return bool(np.isfinite(tensor).all())
+    return array.dtype == tensor.dtype or bool((array == tensor).all())
