@@ -357,6 +357,13 @@ LAYERS: dict[str, Reading] = {
         ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "AlphaDropout", "GaussianDropout", "GaussianNoise"),
         Reading(_does_nothing, "rate noise_shape stddev data_format"),
     ),
+    **dict.fromkeys(
+        (f"Random{name}" for name in ["Brightness", "Contrast", "Flip", "Rotation", "Translation", "Zoom"]),
+        Reading(
+            _does_nothing,
+            "data_format factor fill_mode fill_value height_factor interpolation mode seed value_range width_factor",
+        ),
+    ),
     "ActivityRegularization": Reading(_does_nothing, "l1 l2"),
     "Identity": Reading(_does_nothing),
 }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
+import zipfile
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import h5py
 import onnx
 
 from sparsenn.errors import InputError, UsageError
@@ -30,6 +33,8 @@ def network_through_onnx(model: str | os.PathLike[str] | Any, sparse_below: floa
         warnings.simplefilter("ignore")
         path = Path(folder, "model.onnx")
         try:
+            if is_file and not keras.__version__.startswith("2."):
+                _refuse_other_slopes(shown)
             loaded: Any = keras.saving.load_model(model, compile=False) if is_file else model
             rows = [keras.ops.zeros((2, *each.shape[1:]), each.dtype) for each in loaded.inputs]
             loaded(rows if len(rows) > 1 else rows[0])  # a model that has never been called is not exported
@@ -39,6 +44,19 @@ def network_through_onnx(model: str | os.PathLike[str] | Any, sparse_below: floa
             raise InputError(f"Keras cannot make an ONNX graph of {shown}: {reason_of(error)}") from error
     _name_outputs(proto.graph, getattr(loaded, "output_names", ()))  # a sequence of layers has one output
     return from_onnx(proto, sparse_below=sparse_below)
+
+
+def _refuse_other_slopes(path: str) -> None:
+    """Refuse a file of Keras 2 with a hard sigmoid: later versions compute another one."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            version, config = (archive.read(name).decode() for name in ("metadata.json", "config.json"))
+        version = json.loads(version)["keras_version"]
+    else:
+        with h5py.File(path) as file:
+            version, config = (str(file.attrs.get(name, "")) for name in ("keras_version", "model_config"))
+    if version.startswith("2.") and "hard_sigmoid" in config:
+        raise InputError(f"Keras {version} saved it, whose hard_sigmoid is another one: have that version make it")
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:

@@ -83,7 +83,9 @@ def from_torch(
         return check_rounding(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
-    if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, torch.optim.swa_utils.AveragedModel
+    if isinstance(module, wrappers):
         module = module.module
     if isinstance(module, torch.jit.ScriptModule) and through is None:
         raise InputError(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from keras_files import conv2d, dense, flatten, layer, max_pool, write_archive, write_functional, write_legacy
 
 from sparsenn.engine import Session
-from sparsenn.errors import FileFormatError
+from sparsenn.errors import FileFormatError, InputError
 from sparsenn.io import from_keras, is_model, read_model
 from sparsenn.io.importers.keras.model import read_keras
 
@@ -106,6 +109,42 @@ def test_sizes_below_one_are_refused(tmp_path: Path, padding: str) -> None:
     pool = layer("MaxPooling2D", pool_size=(2, 2), strides=(2, 0), padding=padding, data_format="channels_last")
     with pytest.raises(FileFormatError, match="at least 1"):
         from_keras(write_archive(tmp_path / "model.keras", (5, 5, 1), [pool]))
+
+
+@pytest.mark.parametrize("writer", [write_archive, write_legacy])
+def test_what_changes_images_in_training_alone(writer: Any, tmp_path: Path, rng: np.random.Generator) -> None:
+    changed = [
+        layer("RandomFlip", mode="horizontal", seed=1, data_format="channels_last"),
+        layer("RandomRotation", factor=0.1, fill_mode="reflect", interpolation="bilinear", fill_value=0.0),
+        layer("RandomZoom", height_factor=0.1, width_factor=None),
+        layer("RandomContrast", factor=0.1, value_range=(0, 255)),
+    ]
+    kernel, images = rng.standard_normal((12, 2)).astype(np.float32), rng.random((3, 2, 3, 2), np.float32)
+    layers = [*changed, flatten(), dense(kernel, np.zeros(2))]
+    network = from_keras(writer(tmp_path / f"model.{'h5' if writer is write_legacy else 'keras'}", (2, 3, 2), layers))
+    found = Session(network, device="reference")(images)
+    np.testing.assert_allclose(found, images.reshape(3, 12) @ kernel, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+def test_hard_sigmoids_of_keras_2_are_not_made_by_another_version(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(__version__="3.9.0"))
+    path, layers = tmp_path / f"model.{suffix}", [dense(np.ones((2, 1)), np.zeros(1), "hard_sigmoid")]
+    if suffix == "h5":
+        write_legacy(path, (2,), layers)
+        with h5py.File(path, "a") as file:
+            file.attrs["keras_version"] = "2.15.0"
+    else:
+        write_archive(path, (2,), layers)
+        with zipfile.ZipFile(path) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in (members | {"metadata.json": b'{"keras_version": "2.15.0"}'}).items():
+                archive.writestr(name, content)
+    with pytest.raises(InputError, match=r"Keras 2.* hard_sigmoid is another one"):
+        from_keras(path, through="onnx")
 
 
 def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -94,11 +94,13 @@ def test_attention_without_its_fast_path() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-@pytest.mark.parametrize("name", ["trace", "script", "parallel"])
+@pytest.mark.parametrize("name", ["trace", "script", "parallel", "compiled", "averaged"])
 def test_modules_around_others(name: str) -> None:
     torch.manual_seed(3)
     module, rows = nn.Sequential(nn.Linear(16, 8), nn.GLU(), nn.Linear(4, 3)).eval(), ROWS[:, 0]
     wrapped = {"trace": lambda: torch.jit.trace(module, rows), "script": lambda: torch.jit.script(module)}
+    wrapped |= {"compiled": lambda: torch.compile(module)}
+    wrapped |= {"averaged": lambda: torch.optim.swa_utils.AveragedModel(module)}
     check(module, rows, wrapped.get(name, lambda: nn.DataParallel(module))())
 
 
