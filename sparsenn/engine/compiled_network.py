@@ -114,9 +114,7 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
     has_precision = any(entry.precision == precision for entries in chosen.values() for entry in entries)
     if rounds and present == {SPARSE_OPERATION} and not has_precision:
         if kernel == "auto":
-            raise UsageError(
-                f"sparse layers are not multiplied in {precision} on {backend.device}; leave out {precision}"
-            )
+            raise UsageError(f"sparse layers are not multiplied in {precision} on {backend.device}; leave it out")
         raise UsageError(
             f"the kernel {kernel!r} multiplies sparse layers, in float32 only; leave out precision {precision}, or the "
             "kernel: sparse layers that hold enough weights are then multiplied as dense ones"

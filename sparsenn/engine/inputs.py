@@ -212,15 +212,12 @@ def are_named(inputs: Any) -> bool:
 
 
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
-    """Return inputs by name, in a dictionary or as keyword arguments, side by side: a matrix of their own library.
-
-    A network without named inputs takes a single one by any name.
-    """
+    """Return inputs by name, in a dictionary or as keyword arguments, side by side: a matrix of their own library."""
     shapes = network.named_inputs
     if named and inputs is not None:
         raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")
     arrays = named or inputs or {}
-    if shapes is None:
+    if shapes is None:  # a single one has any name
         if len(arrays) != 1:
             raise UsageError(f"the network has one input, not {', '.join(map(repr, arrays))}; call session(rows)")
         return next(iter(arrays.values()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from sparsenn.backends import select_backend
 from sparsenn.engine.inputs import Inputs
@@ -18,7 +18,6 @@ from sparsenn.engine.options import read_options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.session import Session
 from sparsenn.errors import InputError, OpenSizesError, ShapeError, UsageError
-from sparsenn.formats.libraries import to_input_type
 from sparsenn.io.importers.onnx.open_graph import OpenGraph
 from sparsenn.io.networks import NetworkSource, inputs_by_name, network_of, read_with_sizes, sample_shapes
 from sparsenn.network import Network
@@ -115,11 +114,7 @@ class SessionBySize(Session):
                 self._graph, self._first = self._checked_graph(inputs, key), frozenset(self._sessions)
             if self._is_ended or not isinstance(self._graph, OpenGraph) or key in self._first:
                 return None
-        named = inputs_by_name(self._error.sizes, inputs)
-        outputs, source = self._graph.outputs(named), next(iter(named.values()))
-        if not isinstance(outputs, dict):
-            return None if outputs is None else to_input_type(source, outputs)
-        return {name: to_input_type(source, array) for name, array in outputs.items()}
+        return self._graph.outputs(inputs_by_name(self._error.sizes, inputs))
 
     def _checked_graph(self, inputs: Inputs, shapes: Shapes) -> OpenGraph | bool:
         """Return the graph for all sizes, if it gives the outputs of a session for those of inputs."""
@@ -159,7 +154,7 @@ class SessionBySize(Session):
         """Leave it to the sessions of all sizes to end."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self._model, self._named_options)
+        return partial(Session, self._model, **self._named_options), ()
 
     def __str__(self) -> str:
         return super().__str__() if self._sessions else f"a network with open sizes of {', '.join(self._error.sizes)}"
@@ -167,16 +162,6 @@ class SessionBySize(Session):
     __repr__ = __str__
 
 
-def fix_in_calls(session: Session, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
-    """Make a session without a network one of open sizes."""
-    session.__class__ = SessionBySize
-    cast(Any, SessionBySize).__init__(session, model, options, error)
-
-
 def _held(model: NetworkSource) -> NetworkSource:
     """Return a model that later changes of a path's folder, or of an object, do not change."""
     return Path(model).resolve() if isinstance(model, str | os.PathLike) else copy.deepcopy(model)
-
-
-def _opened(model: NetworkSource, options: Mapping[str, Any]) -> Session:
-    return Session(model, **options)

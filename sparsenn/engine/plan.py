@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import DENSE_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps, fused
-from sparsenn.engine.compiled_network import CompiledNetwork, merges, operation_of
+from sparsenn.engine.compiled_network import CompiledNetwork, operation_of
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.options import DOUBLE_PRECISION, NamedOptions, Options, read_options
 from sparsenn.engine.steps import WHOLE, Alternative, Step, bucket_of_choice, choice_of, records_of
@@ -165,37 +165,7 @@ class Plan(Viewed):
         dict
             What `json.dumps` takes.
         """
-        return {
-            "text": str(self),
-            "device": self.device,
-            "kernel": self.kernel.name,
-            "kernels": list(dict.fromkeys(step.kernel.name for step in self.steps)),
-            "precision": self.options.precision,
-            "precisions": list(self.precisions),
-            "batch_size": self.batch_size,
-            "batches": len(self.batches),
-            "memory_limit": self.compiled.memory_limit,
-            "weight_memory": self.compiled.weight_memory,
-            "steps": [
-                {
-                    "first": step.first + 1,
-                    "last": step.last,
-                    "kernel": step.kernel.name,
-                    "reason": step.reason,
-                    "seconds": step.seconds,
-                    "measured": step.is_measured,
-                }
-                for step in self.steps
-            ],
-            "streams": self.streams,
-            "preparing_seconds": self.preparing,
-            "compaction": self.options.compaction,
-            "deduplication": self.options.deduplication,
-            "merging": merges(self.options, self.backend),
-            "reproducible": self.options.reproducible,
-            "computed_neurons": sum(self.merged.network.sizes[1:]),
-            "computed_edges": self.merged.network.edges,
-        }
+        return dict(views().values_of(self))
 
     def __str__(self) -> str:
         return str(views().text_of(self))

@@ -80,7 +80,8 @@ class Session(Viewed):
             try:
                 network = network_of(model)
             except OpenSizesError as error:
-                import_module("sparsenn.engine.open_sizes").fix_in_calls(self, model, options, error)
+                self.__class__ = import_module("sparsenn.engine.open_sizes").SessionBySize
+                self.__init__(model, options, error)  # type: ignore[misc]
             else:
                 self._begin(CompiledNetwork.of(network, checked))
 

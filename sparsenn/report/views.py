@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from sparsenn.engine import LayerStatistics, Options, Plan, Result, Session
+from sparsenn.engine.compiled_network import merges
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.model import Model
 from sparsenn.network import Network
@@ -62,6 +63,41 @@ def html_of(viewed: Any) -> str:
         case _:
             raise TypeError(f"{kind_of(viewed)} has no view")
     return "\n".join(['<div class="sparsenn">', _STYLE, *parts, "</div>"])
+
+
+def values_of(plan: Plan) -> dict[str, Any]:
+    """Return the decisions of a plan as values that JSON has."""
+    return {
+        "text": str(plan),
+        "device": plan.device,
+        "kernel": plan.kernel.name,
+        "kernels": list(dict.fromkeys(step.kernel.name for step in plan.steps)),
+        "precision": plan.options.precision,
+        "precisions": list(plan.precisions),
+        "batch_size": plan.batch_size,
+        "batches": len(plan.batches),
+        "memory_limit": plan.compiled.memory_limit,
+        "weight_memory": plan.compiled.weight_memory,
+        "steps": [
+            {
+                "first": step.first + 1,
+                "last": step.last,
+                "kernel": step.kernel.name,
+                "reason": step.reason,
+                "seconds": step.seconds,
+                "measured": step.is_measured,
+            }
+            for step in plan.steps
+        ],
+        "streams": plan.streams,
+        "preparing_seconds": plan.preparing,
+        "compaction": plan.options.compaction,
+        "deduplication": plan.options.deduplication,
+        "merging": merges(plan.options, plan.backend),
+        "reproducible": plan.options.reproducible,
+        "computed_neurons": sum(plan.merged.network.sizes[1:]),
+        "computed_edges": plan.merged.network.edges,
+    }
 
 
 def text_of(viewed: Plan | Result) -> str:

@@ -111,7 +111,7 @@ def test_auto_takes_the_cpu_and_says_so_in_the_plan(
 def test_a_precision_that_the_cpu_lacks_is_refused_by_its_name(
     spawn: Spawn, settings: dict[str, str], problem: Path
 ) -> None:
-    refusal = "error: sparse layers are not multiplied in tf32 on cpu; leave out tf32\n"
+    refusal = "error: sparse layers are not multiplied in tf32 on cpu; leave it out\n"
     assert ended(spawn("infer", problem, "--precision", "tf32", env=settings)) == (2, "", refusal)
 
 

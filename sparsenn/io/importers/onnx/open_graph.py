@@ -12,7 +12,7 @@ import onnx
 from sparsenn.backends.foreign import runtime_session
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.formats.libraries import readable_tensor
+from sparsenn.formats.libraries import readable_tensor, to_input_type
 
 _KINDS = {"float": "f4", "double": "f8", "float16": "f2", "int32": "i4", "int64": "i8", "bool": "?"}
 _TYPES = {f"tensor({name})": np.dtype(kind) for name, kind in _KINDS.items()}
@@ -46,7 +46,7 @@ class OpenGraph:
             raise InputError("ONNX Runtime does not compute the network's outputs of its inputs")
         self._is_matrix, self._is_one_sample = names is None, is_one_sample
 
-    def outputs(self, inputs: Mapping[str, Any]) -> dict[str, Array] | Array | None:
+    def outputs(self, inputs: Mapping[str, Any]) -> Any:
         """Return what a session of the network does, of arrays in host memory; None where it may refuse these."""
         try:
             arrays = {name: np.asarray(readable_tensor(array)) for name, array in inputs.items()}
@@ -60,7 +60,9 @@ class OpenGraph:
         results = [np.float32(result[None] if self._is_one_sample else result) for result in results]
         if any(not result.ndim or len(result) != rows for result in results):
             return None
-        return results[0].reshape(rows, -1) if self._is_matrix else dict(zip(self._names, results, strict=True))
+        results[0] = results[0].reshape(rows, -1) if self._is_matrix else results[0]
+        outputs = [to_input_type(next(iter(inputs.values())), result) for result in results]
+        return outputs[0] if self._is_matrix else dict(zip(self._names, outputs, strict=True))
 
     def gives(self, known: Any, inputs: Mapping[str, Any]) -> bool:
         """Return whether the outputs of inputs are what a session returned, but for rounding."""
@@ -68,7 +70,7 @@ class OpenGraph:
         if found is None:
             return False
         pairs = [(known[name], found[name]) for name in known] if isinstance(found, dict) else [(known, found)]
-        return all(_are_close(np.asarray(each), other) for each, other in pairs)
+        return all(_are_close(np.asarray(each), np.asarray(other)) for each, other in pairs)
 
 
 def _are_close(known: Array, found: Array) -> bool:
