@@ -83,7 +83,8 @@ class Network(Rebuilt, Viewed):
     Attributes
     ----------
     onnx_graph : ForeignGraph or None
-        The graph that the network was imported from, which ONNX Runtime may run on a CPU in place of the layers.
+        The graph that the network was imported from, which ONNX Runtime may run on a CPU in place of the layers. Those
+        with convolutions from PyTorch and Keras have one as `to_onnx` writes it.
         Networks that `dataclasses.replace` returns, and those with other layers, are without one.
     shapes : tuple of tuple of int
         The shape of one input, and of what each node gives for it: (channels, height, width) or (width,).

@@ -19,6 +19,7 @@ from sparsenn.layers import (
     Concatenate,
     Conv2d,
     Flatten,
+    ForeignGraph,
     ForeignLayer,
     Identity,
     LayerNorm,
@@ -34,6 +35,7 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.layers.activation_names import elsewhere_of
+from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
@@ -41,6 +43,9 @@ from sparsenn.structure.onnx_values import ValueWriter
 
 MOST_BYTES = (1 << 31) - 1
 """Bytes of a protobuf, at most; larger models have their weights in files beside it."""
+
+MOST_GRAPH_BYTES = 1 << 30
+"""Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
 
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17
@@ -75,6 +80,24 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
         producer_name="sparsenn",
         producer_version=package_version(),
     )
+
+
+def with_own_graph(network: Network) -> Network:
+    """Return a network with convolutions and the graph that `to_onnx` writes of it, which ONNX Runtime may run.
+
+    Others, and those that ONNX has no nodes or not enough room for, are returned as they are.
+    """
+    if not any(isinstance(layer, Conv2d) for layer in network):
+        return network
+    try:
+        model = export_graph(network, sparse=False).SerializeToString()
+    except UsageError:
+        return network
+    if len(model) > MOST_GRAPH_BYTES:
+        return network
+    inputs = network.named_inputs or {_INPUT: network.shapes[0]}
+    outputs = network.named_outputs or {_OUTPUT: network.shapes[-1]}
+    return with_onnx_graph(network, ForeignGraph(model, inputs, outputs))
 
 
 def selected_inputs(layer: SparseLinear) -> Array | None:

@@ -16,9 +16,11 @@ import onnx
 import onnxruntime
 
 from sparsenn import Session
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.errors import UsageError
 from sparsenn.layers import (
     Concatenate,
+    Conv2d,
     Flatten,
     ForeignLayer,
     Identity,
@@ -31,7 +33,8 @@ from sparsenn.layers import (
     Tanh,
 )
 from sparsenn.network import Network, Node
-from sparsenn.structure.onnx_graph import export_graph
+from sparsenn.structure import onnx_graph
+from sparsenn.structure.onnx_graph import export_graph, with_own_graph
 
 
 def foreign(
@@ -158,3 +161,17 @@ def test_weights_that_no_file_holds_with_their_zeros(monkeypatch: pytest.MonkeyP
     assert len(export_graph(network, sparse=True).graph.sparse_initializer) == 2
     monkeypatch.undo()
     assert len(export_graph(network, sparse=False).graph.initializer) == 2
+
+
+def test_networks_with_convolutions_get_a_graph(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = Conv2d(rng.normal(size=(3, 2, 2, 2))), Flatten(), Linear(rng.normal(size=(36, 4)), None, Identity())
+    network, rows = Network(layers, image=(2, 4, 5)), rng.normal(size=(3, 40)).astype(np.float32)
+    found = with_own_graph(network)
+    assert found.onnx_graph is not None
+    known = Session(network, device="reference")(rows)
+    np.testing.assert_allclose(ForeignNetwork(found.onnx_graph).run(rows), known, rtol=1e-5, atol=1e-5)
+    for device in "cpu", "reference":
+        np.testing.assert_allclose(Session(found, device=device)(rows), known, rtol=1e-5, atol=1e-5)
+    assert with_own_graph(Network(layers[2:])).onnx_graph is None
+    monkeypatch.setattr(onnx_graph, "MOST_GRAPH_BYTES", 10)
+    assert with_own_graph(network).onnx_graph is None

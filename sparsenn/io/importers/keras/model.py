@@ -41,6 +41,7 @@ from sparsenn.model import Model, imported_model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
+from sparsenn.structure.onnx_graph import with_own_graph
 
 _LONGEST_CONFIG = 1 << 26  # bytes of a model's description
 
@@ -255,11 +256,11 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     made = {name: signals[source.name] for name, source in outputs.items()}
     if len(entering) == len(made) == 1:
         (signal,) = made.values()
-        return check_rounding(signal.network(), signal.entering)
+        return with_own_graph(check_rounding(signal.network(), signal.entering))
     network, scaling = network_between(entering, made)
     if len(entering) > 1 and channels_last:
         network = replace(network, input_layout=InputLayout(channels_last=True))
-    return check_rounding(network, scaling)
+    return with_own_graph(check_rounding(network, scaling))
 
 
 def _entering(sizes: tuple[int, ...] | None, channels_last: bool, sparse_below: float) -> Signal:

@@ -16,9 +16,7 @@ from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import ForeignGraph, ForeignLayer
 from sparsenn.network import Network
-
-MAX_BYTES = 1 << 30
-"""Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
+from sparsenn.structure.onnx_graph import MOST_GRAPH_BYTES
 
 _OUTPUT = "/output of sparsenn"
 """Behind the name of an input that is an output."""
@@ -36,7 +34,7 @@ def whole_graph(
     are_whole = {signal.axis is None for signal in (*inputs.values(), *outputs.values())}  # of which each is one row
     if len(are_whole) > 1 or not outputs or not (are_whole == {True} or rows in ({None}, {1})):
         return None
-    if _computes_in_half(model.graph) or _bytes(model) > MAX_BYTES:
+    if _computes_in_half(model.graph) or _bytes(model) > MOST_GRAPH_BYTES:
         return None
     # ONNX Runtime ends the process where it moves a transposition past one that a branch reads
     if any(signal.axis for signal in (*inputs.values(), *outputs.values())) and _has_branches(model.graph):

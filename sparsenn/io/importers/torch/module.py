@@ -19,6 +19,7 @@ from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
+from sparsenn.structure.onnx_graph import with_own_graph
 
 _HINT = "give a batch of inputs, as in from_torch(module, example)"
 
@@ -80,7 +81,7 @@ def from_torch(
     if isinstance(module, torch.export.ExportedProgram):
         from sparsenn.io.importers.torch.graph import exported
 
-        return check_rounding(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
+        return _finished(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     module = getattr(module, "_orig_mod", module)  # of torch.compile
@@ -128,7 +129,7 @@ def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | Non
             assert reader is not None, "every part has one"
             with prefix_errors(name):
                 signal = reader(signal, part)
-        return check_rounding(signal.network(), signal.entering)
+        return _finished(signal.network(), signal.entering)
     if unknown is not None and not batches:
         name, part = unknown
         raise InputError(f"{name}: {_why_unread(part)}")
@@ -138,7 +139,11 @@ def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | Non
         signals = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
     finally:
         _apply_masks(module)  # which are no numbers while a graph is made
-    return check_rounding(*network_between(*signals))
+    return _finished(*network_between(*signals))
+
+
+def _finished(network: Network, entering: Any) -> Network:
+    return with_own_graph(check_rounding(network, entering))
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:

@@ -162,6 +162,7 @@ def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
     ]
     taken = [["input"], ["l1", "input"], ["l2"], ["l3", "l2"], ["l1", "l4", "input"], ["l5", "l3"], ["l6"]]
     network = from_keras(write_functional(tmp_path / "model.keras", (4, 3, 2), layers, taken))
+    assert network.onnx_graph is not None
     images = rng.standard_normal((5, 4, 3, 2)).astype(np.float32)
     first = np.maximum(images @ one, 0)
     added = first + images
