@@ -34,7 +34,7 @@ def fix_sizes(graph: Any, shapes: InputShapes) -> None:
     names = ", ".join(map(repr, inputs))
     if not isinstance(shapes, Mapping):
         if len(inputs) != 1:
-            raise UsageError(f"the model's inputs are {names}; give the shape of each by its name, in a dictionary")
+            raise UsageError(f"the model's inputs are {names}; give the shape of each by its name")
         shapes = {next(iter(inputs)): shapes}
     checked = checked_shapes(shapes, "shapes of inputs")
     if unknown := [name for name in checked if name not in inputs]:
@@ -140,9 +140,10 @@ def _choices(value: Any, inputs: Sequence[Any], sparse_below: float) -> list[Sig
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
         sample = _shown(value, without=open_axes[0])
+        option = f"--shape {name}={sample.strip('(),').replace(', ', 'x')}"
         raise open_sizes(
             f"its input {name!r} of shape {_shown(value)} has open sizes at axes {open_axes}; only that of rows may "
-            f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or --shape",
+            f"be open: fix the others, all by numbers: from_onnx(path, shape={{{name!r}: {sample}}}), or {option}",
             inputs,
         )
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
