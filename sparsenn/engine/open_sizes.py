@@ -132,10 +132,10 @@ class SessionBySize(Session):
         return tuple(sorted(sample_shapes(self._error.sizes, inputs, self._is_one_sample).items()))
 
     def _network_for(self, inputs: Inputs, shapes: Shapes) -> Network:
-        """Return the network for sizes, and learn whether all inputs of a call are one sample."""
+        """Return the network for sizes; the first call shows whether all its inputs are one sample."""
         try:
-            if self._is_one_sample:
-                return network_of(self._model, dict(shapes))
+            if self._is_one_sample or self._sessions:
+                return network_of(self._model, dict(shapes) or None)
             read = partial(network_of, self._model)
             network, self._is_one_sample = read_with_sizes(read, self._error.sizes, inputs)
         except InputError as error:
