@@ -83,9 +83,8 @@ class Network(Rebuilt, Viewed):
     Attributes
     ----------
     onnx_graph : ForeignGraph or None
-        The graph that the network was imported from or, with convolutions from PyTorch or Keras, as `to_onnx` writes
-        it: ONNX Runtime may run it on a CPU in place of the layers. Networks that `dataclasses.replace` returns, and
-        those with other layers, are without one.
+        The graph that it was imported from, or `to_onnx` would write, which ONNX Runtime may run on a CPU in place of
+        the layers. Networks that `dataclasses.replace` returns, and those with other layers, are without one.
     shapes : tuple of tuple of int
         The shape of one input, and of what each node gives for it: (channels, height, width) or (width,).
 
