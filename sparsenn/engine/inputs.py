@@ -219,7 +219,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
     arrays = named or inputs or {}
     if shapes is None:  # a single one has any name
         if len(arrays) != 1:
-            raise UsageError(f"the network has one input, not {', '.join(map(repr, arrays))}; call session(rows)")
+            raise UsageError(f"the network has one input, not {', '.join(map(repr, arrays)) or 'none'}")
         return next(iter(arrays.values()))
     check_names(arrays, shapes)
     matrices = [_named_matrix(network, name, shape, arrays[name]) for name, shape in shapes.items()]

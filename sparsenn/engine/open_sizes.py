@@ -41,13 +41,11 @@ class SessionBySize(Session):
 
     def __init__(self, model: NetworkSource, options: Mapping[str, Any], error: OpenSizesError) -> None:
         self._model, self._named_options, self._error = _held(model), dict(options), error
-        asked = read_options(options)
-        if asked.machine is None:  # a plan's device need not be here
+        if (asked := read_options(options)).machine is None:  # a plan's device need not be here
             select_backend(asked.device, asked.kernel, None, None)
         self._sessions: OrderedDict[Shapes, Session] = OrderedDict()
         self._is_one_sample = self._is_ended = False
         self._graph: OpenGraph | bool | None = None  # for sizes other than the first; False where there is none
-        self._first = frozenset[Shapes]()
         self._after_fork()
         renew_after_fork(self)
 
@@ -55,7 +53,7 @@ class SessionBySize(Session):
     _of = Session._of
 
     def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:
-        """Return the outputs, as `Session` does; ONNX Runtime computes those of more sizes than are cached."""
+        """Return the outputs, as `Session` does; ONNX Runtime computes those of sizes beyond `MOST_SIZES`."""
         arrays = named if inputs is None else inputs
         outputs = None if form or (named and inputs is not None) else self._of_further_sizes(arrays)
         return self.of_sizes(arrays)(inputs, form=form, **named) if outputs is None else outputs
@@ -81,8 +79,8 @@ class SessionBySize(Session):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the sessions of all sizes, in bytes."""
-        return sum(session.nbytes for session in self._sessions.values())
+        """Memory of the cached sessions, in bytes, without ONNX Runtime's."""
+        return sum(session.nbytes for session in tuple(self._sessions.values()))
 
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
@@ -92,14 +90,13 @@ class SessionBySize(Session):
 
     def of_sizes(self, inputs: Inputs) -> Session:
         """Return the session for the sizes of inputs, made if it is not cached."""
-        if self._is_ended:
-            raise UsageError("the session is closed")
         with self._guard:
+            if self._is_ended:
+                raise UsageError("the session is closed")
             key = self._shapes(inputs)
             if key not in self._sessions:
-                network = self._network_for(inputs, key)
+                made = Session(self._network_for(inputs, key), **self._named_options)
                 key = self._shapes(inputs)
-                made = Session(network, **self._named_options)
                 if len(self._sessions) >= MOST_SIZES:
                     self._sessions.popitem(last=False)  # whose memory is freed once no other thread calls it
                 self._sessions[key] = made
@@ -107,24 +104,29 @@ class SessionBySize(Session):
             return self._sessions[key]
 
     def _of_further_sizes(self, inputs: Inputs) -> Any:
-        """Return outputs of sizes that came after the first ones; None for these, and where kernels have to compute."""
+        """Return outputs for a size that is not among the first `MOST_SIZES`; None where a cached session computes."""
         with self._guard:
+            if self._is_ended or self._graph is False:
+                return None
             key = self._shapes(inputs)
             if self._graph is None and len(self._sessions) == MOST_SIZES and key not in self._sessions:
                 self._graph, self._first = self._checked_graph(inputs, key), frozenset(self._sessions)
-            if self._is_ended or not isinstance(self._graph, OpenGraph) or key in self._first:
+            if not isinstance(graph := self._graph, OpenGraph) or key in self._first:
                 return None
-        return self._graph.outputs(inputs_by_name(self._error.sizes, inputs))
+        outputs = graph.outputs(inputs_by_name(self._error.sizes, inputs))
+        if outputs is None:  # which a session refuses, or computes otherwise
+            with Session(self._network_for(inputs, key), **self._named_options) as session:
+                outputs = session(inputs)
+        return outputs
 
     def _checked_graph(self, inputs: Inputs, shapes: Shapes) -> OpenGraph | bool:
         """Return the graph for all sizes, if it gives the outputs of a session for those of inputs."""
         with Session(self._network_for(inputs, shapes), **self._named_options) as session:
-            known, asked = session(inputs), session.options
-            is_free = session.backend.in_host_memory and session._compiled.measures
-            if is_free and asked.memory_limit is None and asked.batch_size is None:
+            expected, options = session(inputs), session.options
+            if session._compiled.whole_step("dense") and options.memory_limit is None and options.batch_size is None:
                 with suppress(InputError):
                     graph = OpenGraph(self._model, session.network.named_outputs, self._is_one_sample)
-                    if graph.gives(known, inputs_by_name(self._error.sizes, inputs)):
+                    if graph.gives(expected, inputs_by_name(self._error.sizes, inputs)):
                         return graph
         return False
 
@@ -136,17 +138,16 @@ class SessionBySize(Session):
         try:
             if self._is_one_sample or self._sessions:
                 return network_of(self._model, dict(shapes) or None)
-            read = partial(network_of, self._model)
-            network, self._is_one_sample = read_with_sizes(read, self._error.sizes, inputs)
+            network, self._is_one_sample = read_with_sizes(partial(network_of, self._model), self._error.sizes, inputs)
+            return network
         except InputError as error:
-            sizes = sample_shapes(self._error.sizes, inputs, is_sample=True)
-            raise ShapeError(f"the model cannot be computed for inputs of the sizes {sizes}: {error}") from error
-        return network
+            shown = sample_shapes(self._error.sizes, inputs, is_sample=True)
+            raise ShapeError(f"the model cannot be computed for inputs of the sizes {shown}: {error}") from error
 
     def close(self) -> None:
         """Close the sessions of all sizes."""
         with self._guard:
-            self._is_ended = True
+            self._is_ended, self._graph = True, False
             for session in self._sessions.values():
                 session.close()
 

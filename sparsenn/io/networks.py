@@ -26,9 +26,9 @@ NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
 """The models that `network_of` reads."""
 
 OpenSizes: TypeAlias = Mapping[str, tuple[int | None, ...] | None]
-"""Those of an `OpenSizesError`."""
+"""The sizes of inputs by name, None for open ones, as `OpenSizesError.sizes` has them."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _READERS = {
     "keras": ("sparsenn.io.importers.keras.model", "from_keras"),
@@ -45,7 +45,7 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
 
     No package is imported but that of the object's own class.
 
-    model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, bytes of such,
+    model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, bytes of a file,
         keras.Model, estimator
         A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
     shape : as `from_onnx` takes it, of a model of ONNX.
@@ -79,7 +79,7 @@ def network_of(model: NetworkSource, shape: Mapping[str, tuple[int, ...]] | None
 def sample_shapes(sizes: OpenSizes, inputs: Any, is_sample: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the shapes of one sample, as `from_onnx` takes them, of those inputs whose sizes are open.
 
-    is_sample : whether all that is here is one sample; else an axis is that of samples.
+    is_sample : whether the inputs are one sample together; else one axis counts samples.
     """
     inputs, shapes = inputs_by_name(sizes, inputs), {}
     for name, known in sizes.items():
@@ -101,19 +101,18 @@ def inputs_by_name(sizes: OpenSizes, inputs: Any) -> dict[str, Any]:
     if not isinstance(inputs, dict):
         is_list = isinstance(inputs, list | tuple) and all(hasattr(each, "shape") for each in inputs)
         arrays = inputs if is_list and len(inputs) == len(sizes) else [inputs]
-        inputs = dict(zip(sizes, arrays, strict=False))
+        is_named = arrays is inputs and len(sizes) > 1 and hasattr(inputs, "_asdict")
+        inputs = inputs._asdict() if is_named else dict(zip(sizes, arrays, strict=False))
     check_names(inputs, sizes)
     return dict(inputs)
 
 
 def read_with_sizes(
-    read: Callable[[dict[str, tuple[int, ...]] | None], T],
-    sizes: Mapping[str, tuple[int | None, ...] | None],
-    inputs: Any,
-) -> tuple[T, bool]:
-    """Read a model with the open sizes that inputs fix; return also whether they are one sample, all together.
+    read: Callable[[dict[str, tuple[int, ...]] | None], _T], sizes: OpenSizes, inputs: Any
+) -> tuple[_T, bool]:
+    """Read a model with the open sizes that inputs fix; return also whether the inputs are one sample together.
 
-    They are where rows do not go through the model one by one. Errors are those of `read`, and of `sample_shapes`.
+    They are where rows depend on each other. Errors are those of `read`, and of `sample_shapes`.
 
     read : called with shapes as `from_onnx` takes them, or None.
     """

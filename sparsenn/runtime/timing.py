@@ -1,4 +1,4 @@
-"""Where the time of a run goes: wall time by part, with compiling and loading of kernels apart."""
+"""Where the wall time of a run goes; compiling and loading of kernels are separate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from sparsenn.runtime import jit
-from sparsenn.runtime.jit import load_seconds
 from sparsenn.runtime.spans import span
 
 
@@ -82,13 +81,13 @@ class Timer:
     """
 
     def __init__(self, planned: float = 0.0, compiled: float = 0.0) -> None:
-        self._compiled, self._loaded = compile_seconds() - compiled, load_seconds()
+        self._compiled, self._loaded = compile_seconds() - compiled, jit.load_seconds()
         self._start = self.now() - (planned - compiled)
         self._sections = {"plan": planned - compiled, "prepare": 0.0, "transfer": 0.0}
 
     def now(self) -> float:
         """Return seconds of a clock that stands still during compiling and loading."""
-        return time.perf_counter() - compile_seconds() - load_seconds()
+        return time.perf_counter() - compile_seconds() - jit.load_seconds()
 
     def add(self, name: str, seconds: float) -> None:
         """Count seconds as `plan`, `prepare` or `transfer`."""
@@ -98,12 +97,12 @@ class Timer:
         """Return where the time went until now: time in no section was compute; loading kernels is to prepare."""
         sections = dict(self._sections)
         compute = self.now() - self._start - sum(sections.values())
-        sections["prepare"] += load_seconds() - self._loaded
+        sections["prepare"] += jit.load_seconds() - self._loaded
         return Seconds(compile=compile_seconds() - self._compiled, compute=compute, **sections)
 
     def reading(self) -> Seconds:
         """Return what has passed until now, loading included, as time of reading; that of compiling is separate."""
-        read = self.now() - self._start + load_seconds() - self._loaded
+        read = self.now() - self._start + jit.load_seconds() - self._loaded
         return Seconds(read=read, compile=compile_seconds() - self._compiled)
 
 

@@ -85,9 +85,13 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
 def with_own_graph(network: Network) -> Network:
     """Return a network with convolutions and the graph that `to_onnx` writes of it, which ONNX Runtime may run.
 
-    Others, and those that ONNX has no nodes or not enough room for, are returned as they are.
+    Others, those that ONNX has no nodes for, and those of more than `MOST_GRAPH_BYTES` are returned as they are.
     """
-    if not any(isinstance(layer, Conv2d) for layer in network):
+    sizes = (
+        4 * layer.inputs * layer.outputs if isinstance(layer, SparseLinear) else getattr(layer, "weight_bytes", 0)
+        for layer in network
+    )
+    if not any(isinstance(layer, Conv2d) for layer in network) or sum(sizes) > MOST_GRAPH_BYTES:
         return network
     try:
         model = export_graph(network, sparse=False).SerializeToString()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +16,7 @@ import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.named_shapes import named_columns
 from sparsenn.layers import Activation, FullyConnected, ReLU, SparseLinear
 from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
@@ -83,11 +82,13 @@ def _onnxruntime(network: Network, device: str) -> Peer:
             path = Path(folder) / "network.onnx"
             to_onnx(replace(network, named_inputs=inputs, named_outputs=None), path)
             session = onnxruntime.InferenceSession(path, options, providers=providers)
-    ends = list(accumulate(map(prod, inputs.values())))
+    columns = list(named_columns(inputs))
 
     def on_host(rows: Array) -> Array:
-        cut = np.split(rows, ends[:-1], axis=1)
-        named = {name: each.reshape(-1, *shape) for each, (name, shape) in zip(cut, inputs.items(), strict=True)}
+        if len(inputs) == 1:
+            named = {name: rows.reshape(-1, *shape) for name, shape in inputs.items()}
+        else:
+            named = {name: rows[:, first:last].reshape(-1, *shape) for name, shape, first, last in columns}
         outputs = [each.reshape(len(rows), -1) for each in session.run(None, named)]
         return outputs[0] if len(outputs) == 1 else np.concatenate(outputs, axis=1)
 

@@ -135,7 +135,7 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
     if texts and takes_numbers:
         found = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {listed(texts)} hold"
         remedy = f"leave out columns that it does not take ({ignored})"
-        if file.has_decimal_commas:
+        if file.decimal_commas.intersection(places):
             remedy = "write them with a decimal point, 0.5 in place of 0,5"
         raise FileFormatError(file.path, f"{found} texts, and the model takes numbers: {remedy}")
 

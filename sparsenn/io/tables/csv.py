@@ -73,7 +73,7 @@ class TextTable(AbstractContextManager["TextTable"]):
     named : whether there is a header.
     size : bytes of the file.
     texts : places of the columns, counted from 0, whose field in the first row is a text.
-    has_decimal_commas : whether the first row has such a text as 0,5.
+    decimal_commas : those of them whose text is a number with a decimal comma, such as 0,5.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class TextTable(AbstractContextManager["TextTable"]):
         self.texts = {
             place for place, field in enumerate(row) if not _is_numeric(field) and field.lower() not in MISSING
         }
-        self.has_decimal_commas = any(map(_DECIMAL_COMMA.fullmatch, row))
+        self.decimal_commas = {place for place in self.texts if _DECIMAL_COMMA.fullmatch(row[place])}
 
     def __exit__(self, *error: Any) -> None:
         self._source.__exit__(*error)

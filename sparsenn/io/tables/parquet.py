@@ -33,12 +33,13 @@ class ParquetTable(AbstractContextManager["ParquetTable"]):
     ----------
     names : of the columns.
     named : True.
-    has_decimal_commas : False.
+    decimal_commas : none.
     size : rows of the table.
     texts : places of the columns, counted from 0, that do not hold numbers or truth values.
     """
 
-    named, has_decimal_commas = True, False
+    named = True
+    decimal_commas = frozenset[int]()
 
     def __init__(self, path: str | os.PathLike[str], block_bytes: int = BLOCK_BYTES) -> None:
         from pyarrow import parquet

@@ -54,9 +54,10 @@ def _refuse_other_slopes(path: str) -> None:
         version = json.loads(version)["keras_version"]
     else:
         with h5py.File(path) as file:
-            version, config = (str(file.attrs.get(name, "")) for name in ("keras_version", "model_config"))
-    if version.startswith("2.") and "hard_sigmoid" in config:
-        raise InputError(f"Keras {version} saved it, whose hard_sigmoid is another one: have that version make it")
+            found = (file.attrs.get(name, "") for name in ("keras_version", "model_config"))
+            version, config = (each.decode() if isinstance(each, bytes) else str(each) for each in found)
+    if version.startswith(("1.", "2.")) and "hard_sigmoid" in config:
+        raise InputError(f"Keras {version} saved it, and Keras 3 has another hard_sigmoid: export it with that version")
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:

@@ -84,10 +84,9 @@ def from_torch(
         return _finished(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
-    module = getattr(module, "_orig_mod", module)  # of torch.compile
     wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, torch.optim.swa_utils.AveragedModel
-    if isinstance(module, wrappers):
-        module = module.module
+    while (is_compiled := type(module).__name__ == "OptimizedModule") or isinstance(module, wrappers):
+        module = module._orig_mod if is_compiled else module.module
     if isinstance(module, torch.jit.ScriptModule) and through is None:
         raise InputError(
             "a TorchScript module cannot be inspected; give the module it was made from, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -657,23 +658,40 @@ def test_sizes_beyond_the_cached_ones_are_onnx_runtimes(outputs: tuple[str, ...]
 
     for width in range(3, 3 + MOST_SIZES + 1):
         assert_right(normal(2, 3, 4, width))
-    made = session._sessions.copy()
-    with pytest.raises(InputError, match="nan is not a finite"):
-        session(np.full((2, 3, 9, 9), np.nan, np.float32))
-    session._sessions = made
+    for rows, error in (np.nan, InputError), ("text", InputError), (1j, MatrixError):
+        with pytest.raises(error):
+            session(np.full((2, 3, 9, 9), rows))
+    nothing = session(np.zeros((0, 3, 9, 9)))
+    assert {each.shape for each in (nothing.values() if isinstance(nothing, dict) else [nothing])} == {(0, 2)}
     monkeypatch.setattr("sparsenn.engine.open_sizes.network_of", None)  # no other is made
     monkeypatch.setattr("sparsenn.engine.open_sizes.read_with_sizes", None)
     for rows in normal(2, 3, 5, 5), normal(7, 3, 30, 2), normal(2, 3, 4, 3), np.float64(normal(1, 3, 3, 3)):
         assert_right(rows)
     session.close()
+    assert session._graph is False
     with pytest.raises(UsageError, match="closed"):
         session(normal(2, 3, 5, 5))
 
 
-@pytest.mark.parametrize("options", [{"reproducible": True}, {"batch_size": 2}, {"memory_limit": "1G"}])
+def test_further_sizes_of_a_named_tuple_go_by_its_names() -> None:
+    nodes = chain(("Sub _ b", {}), "ReduceSum axes", x="a")
+    session = Session(graph(nodes, {"a": ["n", "w"], "b": ["n", "w"]}, axes=ints(1)), device="cpu")
+    for width in range(1, MOST_SIZES + 3):
+        a, b = normal(2, width), normal(2, width)
+        found = session(namedtuple("batch", "b a")(b, a))
+        assert close(found, (a - b).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"reproducible": True}, {"batch_size": 2}, {"memory_limit": "1G"}),
+        *({"precision": "float64"}, {"device": "reference"}),
+    ],
+)
 def test_sizes_beyond_the_cached_ones_are_those_of_kernels_by_option(options: dict[str, Any]) -> None:
     proto = graph(chain("GlobalMaxPool", "Flatten", "MatMul v"), ["n", 3, "h", "w"], v=weights(3, 2))
-    session: Any = Session(proto, device="cpu", **options)
+    session: Any = Session(proto, **{"device": "cpu", **options})
     for width in range(1, MOST_SIZES + 3):
         rows = normal(2, 3, 4, width)
         assert close(session(rows), expected(proto, {"x": rows}))

@@ -100,7 +100,7 @@ def test_modules_around_others(name: str) -> None:
     module, rows = nn.Sequential(nn.Linear(16, 8), nn.GLU(), nn.Linear(4, 3)).eval(), ROWS[:, 0]
     wrapped = {"trace": lambda: torch.jit.trace(module, rows), "script": lambda: torch.jit.script(module)}
     wrapped |= {"compiled": lambda: torch.compile(module)}
-    wrapped |= {"averaged": lambda: torch.optim.swa_utils.AveragedModel(module)}
+    wrapped |= {"averaged": lambda: torch.optim.swa_utils.AveragedModel(nn.DataParallel(module))}
     check(module, rows, wrapped.get(name, lambda: nn.DataParallel(module))())
 
 
